@@ -1,0 +1,1 @@
+"""Class-incremental semantic segmentation: IPSeg and its field."""

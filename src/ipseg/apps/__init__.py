@@ -1,0 +1,1 @@
+"""What people do with it: predict, explain, demo, doctor."""

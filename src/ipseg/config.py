@@ -1,0 +1,192 @@
+"""Settings: frozen dataclasses made from YAML, checked key by key, and written back with their own comments."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import textwrap
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+from ipseg.errors import UserError, unknown
+
+T = TypeVar("T")
+Settings = dict[str, Any]
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Make a config dataclass of a mapping: unknown keys and wrong types are refused by name (`where` + key)."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where} must be a section of settings, got {values!r}.")
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    prefix = f"{where}." if where else ""
+    for key in values:
+        if key not in names:
+            raise unknown(f"setting {prefix}{key}: no key", key, names)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise UserError(f"the setting {prefix}{field.name} is missing.")
+    return cls(**{key: convert(value, hints[key], f"{prefix}{key}") for key, value in values.items()})
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """Check a value against a type hint; lists become tuples and whole numbers become floats where asked."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any or dataclasses.is_dataclass(value):  # a section that was made already
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, args, where)
+    if origin is Literal:
+        if value not in args:
+            raise unknown(f"value for {where}:", value, [str(arg) for arg in args])
+        return value
+    if origin is tuple:
+        return _convert_tuple(value, args, where)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, value, where)
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise UserError(f"{where} must be {_say(hint)}, got {value!r}.")
+
+
+def _convert_union(value: Any, args: tuple[Any, ...], where: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    for arg in args:
+        if arg is not type(None):
+            try:
+                return convert(value, arg, where)
+            except UserError as error:
+                problem = error
+    if len([arg for arg in args if arg is not type(None)]) == 1:
+        raise problem
+    raise UserError(f"{where} must be {' or '.join(_say(arg) for arg in args)}, got {value!r}.")
+
+
+def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise UserError(f"{where} must be a list, got {value!r}.")
+    if len(args) == 2 and args[1] is Ellipsis:
+        return tuple(convert(item, args[0], f"{where}[{i}]") for i, item in enumerate(value))
+    if len(value) != len(args):
+        raise UserError(f"{where} must have {len(args)} values, got {value!r}.")
+    return tuple(convert(item, arg, f"{where}[{i}]") for i, (item, arg) in enumerate(zip(value, args, strict=True)))
+
+
+def _say(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    if get_origin(hint) is tuple:
+        return "a list"
+    if get_origin(hint) is Literal:
+        return " or ".join(str(arg) for arg in get_args(hint))
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
+    """A class by its short name, or by `module:Class` for one that lives elsewhere."""
+    if name in known:
+        return known[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise unknown(kind, name, known, "One of your own is named module:Class.")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{kind} {name} cannot be imported: {error}.") from error
+    if not isinstance(found, type):
+        raise UserError(f"{kind} {name} is not a class.")
+    return found
+
+
+def read_yaml(path: Path, what: str) -> Settings:
+    """Read a YAML mapping with the safe loader."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{what} is missing: {path}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{what} is not YAML: {path}: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{what} must be a mapping of settings: {path}.")
+    return values
+
+
+def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
+    """Apply `section.key=value` assignments (the values are YAML) to a copy of the settings."""
+    result: Settings = _deep_copy(values)
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f'--set takes KEY=VALUE, got "{assignment}"; for example --set method.alpha_nf=0.6')
+        *sections, last = key.strip().split(".")
+        target = result
+        for section in sections:
+            inner = target.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UserError(f"--set {assignment}: {section} is a value, not a section.")
+            target = inner
+        try:
+            target[last] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"--set {assignment}: {text!r} is not a YAML value ({error}).") from error
+    return result
+
+
+def _deep_copy(values: Any) -> Any:
+    return {key: _deep_copy(value) for key, value in values.items()} if isinstance(values, dict) else values
+
+
+def to_dict(config: Any) -> Any:
+    """Plain dicts, lists and values of a config, ready for JSON or YAML."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {field.name: to_dict(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    return [to_dict(item) for item in config] if isinstance(config, tuple) else config
+
+
+def to_yaml(config: Any) -> str:
+    """The config as YAML, every key with the sentence that stands under its field as a comment."""
+    return "\n".join(_yaml_lines(config, 0)) + "\n"
+
+
+def _yaml_lines(config: Any, depth: int) -> list[str]:
+    lines, docs, indent = [], field_docs(type(config)), "  " * depth
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        lines += [f"{indent}# {line}" for line in textwrap.wrap(docs.get(field.name, ""), 108 - len(indent))]
+        if dataclasses.is_dataclass(value):
+            lines += [f"{indent}{field.name}:", *_yaml_lines(value, depth + 1)]
+        else:
+            plain = yaml.safe_dump({field.name: to_dict(value)}, default_flow_style=None, width=1000, sort_keys=False)
+            lines.append(indent + plain.strip().removesuffix("\n..."))
+        if depth == 0:
+            lines.append("")
+    return lines
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The docstring under each field of a dataclass: settings are explained once, beside what they set."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for field, doc in zip(tree.body, tree.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(doc):
+                docs[field.target.id] = inspect.cleandoc(doc.value.value).replace("\n", " ")  # type: ignore[attr-defined]
+    return docs
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,0 +1,87 @@
+"""The embedded data set `scenes`: pictures that the package draws itself, kept in memory once drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipseg.data.scenes.classes import class_names
+from ipseg.data.scenes.draw import Scene, draw
+from ipseg.data.source import Image, Mask, Saliency, Source, present
+from ipseg.errors import require_at_least, require_between
+
+FIRST_VALIDATION = 1_000_000  # training and validation never draw the same picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenesConfig:
+    """Drawn scenes: look-alike pairs of classes on cluttered backgrounds."""
+
+    name: str = "scenes"
+    """The data set."""
+
+    classes: int = 12
+    """Foreground classes, 2 to 60; the second half are the look-alikes of the first."""
+
+    size: tuple[int, int] = (128, 128)
+    """Height and width of a picture."""
+
+    train: int = 600
+    """Training pictures."""
+
+    val: int = 120
+    """Validation pictures."""
+
+    seed: int = 0
+    """Other seeds draw other pictures."""
+
+    def __post_init__(self) -> None:
+        require_between("data.classes", self.classes, 2, 60)
+        require_at_least("data.size", min(self.size), 32)
+        require_at_least("data.train", self.train, 1)
+        require_at_least("data.val", self.val, 1)
+        require_at_least("data.seed", self.seed, 0)
+
+    def build(self) -> Source:
+        """Nothing is drawn before it is asked for."""
+        train, val = (
+            DrawnSplit(self, first, count) for first, count in ((0, self.train), (FIRST_VALIDATION, self.val))
+        )
+        return Source("scenes", class_names(self.classes), train, val)
+
+
+class DrawnSplit:
+    """A run of drawn pictures. All of them fit in memory: 80 kB each at 128 pixels."""
+
+    def __init__(self, config: ScenesConfig, first: int, count: int) -> None:
+        self.config = config
+        self.first = first
+        self.names: Sequence[str] = [f"{index:06d}" for index in range(count)]
+        self._drawn: dict[int, Scene] = {}
+
+    def _scene(self, index: int) -> Scene:
+        if index not in self._drawn:
+            config = self.config
+            self._drawn[index] = draw(config.seed, self.first + index, config.size, config.classes)
+        return self._drawn[index]
+
+    def image(self, index: int) -> Image:
+        """The picture."""
+        return self._scene(index).image
+
+    def mask(self, index: int) -> Mask:
+        """Its classes."""
+        return self._scene(index).mask
+
+    def saliency(self, index: int) -> Saliency:
+        """What an imperfect detector would find."""
+        return self._scene(index).saliency
+
+    @cached_property
+    def _presence(self) -> list[frozenset[int]]:
+        return [present(self.mask(index)) for index in range(len(self.names))]
+
+    def presence(self) -> list[frozenset[int]]:
+        """Drawn once, then remembered."""
+        return self._presence

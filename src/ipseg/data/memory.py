@@ -1,0 +1,172 @@
+"""The replay memory M: a few pictures of the past, with an image label and a saliency map, never a pixel annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from ipseg.data.batch import Picture
+from ipseg.data.pictures import read_image, read_labels
+from ipseg.data.source import Split, position
+from ipseg.data.view import StepView
+from ipseg.errors import UserError, require_at_least
+from ipseg.files import read_json, write_json
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryConfig:
+    """How much of the past is kept, and how."""
+
+    size: int = 100
+    """Pictures kept, |M| of the paper; 0 is `IPSeg w/o M`."""
+
+    store: Literal["path", "copy"] = "path"
+    """path: the picture's name in the data set, which must stay. copy: the picture itself, for data that will be gone."""
+
+    def __post_init__(self) -> None:
+        require_at_least("memory.size", self.size, 0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One remembered picture."""
+
+    name: str
+    """In the training data."""
+    classes: tuple[str, ...]
+    """Its image label: the step's own classes from ground truth, older ones from the model."""
+    step: int
+    """When it was chosen."""
+    folder: Path | None = None
+    """Where its saliency map and copy lie; none while it is still in the data only."""
+
+
+class ReplayMemory:
+    """Remembered pictures, readable without the annotations they once had."""
+
+    def __init__(self, entries: Sequence[Entry], split: Split, order: Sequence[str]) -> None:
+        self.entries, self.split, self.order = tuple(entries), split, tuple(order)
+        self.oracle: NDArray[np.uint8] | None = None
+        """A table of labels that memory must not have; only upper bounds set it."""
+        self._pictures: dict[int, Picture] = {}  # few and often used
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def picture(self, index: int) -> Picture:
+        """The picture with nothing labelled, its stored saliency map and its stored image label."""
+        if index not in self._pictures:
+            self._pictures[index] = self._read(self.entries[index])
+        return self._pictures[index]
+
+    def _read(self, entry: Entry) -> Picture:
+        assert entry.folder is not None
+        copy = entry.folder / "images" / f"{entry.name}.png"
+        image = read_image(copy) if copy.is_file() else self.split.image(position(self.split, entry.name))
+        salient = read_labels(entry.folder / "saliency" / f"{entry.name}.png") > 0
+        if image.shape[:2] != salient.shape:
+            raise UserError(f"memory: {entry.name} is no longer of the size it had when it was stored.")
+        stored = np.array([name in entry.classes for name in self.order])
+        full = None if self.oracle is None else self.oracle[self.split.mask(position(self.split, entry.name))]
+        return Picture(image, np.zeros(salient.shape, dtype=np.uint8), salient, stored, full)
+
+    def save(self, folder: Path, view: StepView, config: MemoryConfig) -> None:
+        """Write manifest, saliency maps (one bit a pixel) and, on request, pictures."""
+        (folder / "saliency").mkdir(parents=True, exist_ok=True)
+        if config.store == "copy":
+            (folder / "images").mkdir(exist_ok=True)
+        new = {view.name(i): i for i in range(len(view))}
+        for index, entry in enumerate(self.entries):
+            picture = view.picture(new[entry.name]) if entry.folder is None else self.picture(index)
+            target = folder / "saliency" / f"{entry.name}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Pillow.fromarray(picture.salient).save(target)
+            if config.store == "copy":
+                target = folder / "images" / f"{entry.name}.png"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                Pillow.fromarray(picture.image).save(target)
+        write_json(folder / "manifest.json", self._manifest(config))
+
+    def _manifest(self, config: MemoryConfig) -> dict[str, Any]:
+        entries = [
+            {
+                "name": entry.name,
+                "step": entry.step,
+                "classes": list(entry.classes),
+                "multi_hot": [int(name in entry.classes) for name in self.order],
+            }
+            for entry in self.entries
+        ]
+        return {"version": VERSION, **asdict(config), "order": list(self.order), "entries": entries}
+
+    @classmethod
+    def load(cls, folder: Path, split: Split) -> ReplayMemory:
+        """Read a manifest, checked."""
+        path = folder / "manifest.json"
+        manifest = read_json(path, "the memory's manifest", VERSION)
+        try:
+            order = [str(name) for name in manifest["order"]]
+            entries = [_read_entry(entry, order, folder, path) for entry in manifest["entries"]]
+        except (KeyError, TypeError) as error:
+            raise UserError(f"the memory's manifest is damaged: {path} ({error!r}).") from error
+        return cls(entries, split, order)
+
+
+def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Entry:
+    name, classes = str(data["name"]), tuple(data["classes"])
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise UserError(f'the memory\'s manifest names "{name}", which leaves its folder: {path}.')
+    if not set(classes) <= set(order) or data["multi_hot"] != [int(known in classes) for known in order]:
+        raise UserError(f"the memory's manifest contradicts itself about {name}: {path}.")
+    return Entry(name, classes, int(data["step"]), folder)
+
+
+def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
+    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, where there are that many.
+
+    Then the memory is filled at random. No picture is taken twice.
+    """
+    pool = {entry.name: entry for entry in entries}
+    shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
+    quota = size // len(classes)
+    chosen: dict[str, Entry] = {}
+    for wanted in rng.permutation(list(classes)):
+        having = sum(wanted in entry.classes for entry in chosen.values())
+        more = [entry for entry in shuffled if wanted in entry.classes and entry.name not in chosen]
+        chosen |= {entry.name: entry for entry in more[: max(0, quota - having)]}
+    rest = [entry for entry in shuffled if entry.name not in chosen]
+    return [*chosen.values(), *rest[: size - len(chosen)]]
+
+
+def update(
+    memory: ReplayMemory,
+    view: StepView,
+    config: MemoryConfig,
+    seed: int,
+    old_classes: Callable[[Picture], Iterable[str]],
+) -> ReplayMemory:
+    """The memory after a step: old entries and the step's pictures compete for its places.
+
+    `old_classes` tells which classes of earlier steps the model sees in a picture: their annotations are not there.
+    """
+    step, order = view.step, view.step.seen
+    at = {view.name(i): i for i in range(len(view))}
+    candidates = {name: Entry(name, view.classes_in(i), step.index) for name, i in at.items()}
+    for entry in memory.entries:  # one that this step shows again has its new classes annotated now
+        own = candidates[entry.name].classes if entry.name in candidates else ()
+        candidates[entry.name] = replace(entry, classes=(*entry.classes, *own))
+    rng = np.random.default_rng([seed, step.index])
+    chosen = choose(candidates.values(), order, config.size, rng) if config.size else []
+    for i, entry in enumerate(chosen):
+        if entry.folder is None:
+            found = {*entry.classes, *old_classes(view.picture(at[entry.name]))}
+            chosen[i] = replace(entry, classes=tuple(name for name in order if name in found))
+    return ReplayMemory(chosen, memory.split, order)

@@ -1,0 +1,19 @@
+"""Data sets by name, or by `module:Class` for one of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ipseg.config import build, find_class
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.folder import FolderConfig
+from ipseg.data.source import DataConfig
+
+DATA_SETS: dict[str, type] = {"scenes": ScenesConfig, "folder": FolderConfig}
+
+
+def data_config(values: Mapping[str, Any]) -> DataConfig:
+    """The settings of the data set that `name` names."""
+    cls = find_class(str(values.get("name", "scenes")), DATA_SETS, "data set")
+    return cast(DataConfig, build(cls, values, "data"))

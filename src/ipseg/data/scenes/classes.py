@@ -1,0 +1,60 @@
+"""The classes of the drawn scenes: pairs of look-alikes, ordered so that learning in steps tears the pairs apart."""
+
+from __future__ import annotations
+
+from ipseg.data.scenes import creatures, glyphs, things
+from ipseg.data.scenes.figure import Sketch
+from ipseg.errors import require_between
+
+FEWEST, MOST = 2, 60
+
+DRAWN_PAIRS: tuple[tuple[tuple[str, Sketch], tuple[str, Sketch]], ...] = (
+    (("cow", creatures.cow), ("horse", creatures.horse)),
+    (("bus", things.bus), ("car", things.car)),
+    (("cup", things.cup), ("teapot", things.teapot)),
+    (("cat", creatures.cat), ("dog", creatures.dog)),
+    (("sailboat", things.sailboat), ("steamer", things.steamer)),
+    (("house", things.house), ("church", things.church)),
+    (("tree", things.tree), ("mushroom", things.mushroom)),
+    (("fish", creatures.fish), ("whale", creatures.whale)),
+    (("chair", things.chair), ("table", things.table)),
+    (("star", things.star), ("flower", things.flower)),
+)
+PAIRS = DRAWN_PAIRS + glyphs.PAIRS  # everyday things first; then outlines with marks, as many as anyone needs
+
+
+def pair_count(count: int) -> int:
+    """How many pairs `count` classes come from; with an odd count the last pair stays without its look-alike."""
+    require_between("data.classes", count, FEWEST, MOST)
+    return (count + 1) // 2
+
+
+def class_names(count: int = 12) -> tuple[str, ...]:
+    """The names of `count` classes: the first of every pair, then their look-alikes in the same order.
+
+    >>> class_names(6)
+    ('cow', 'bus', 'cup', 'horse', 'car', 'teapot')
+    """
+    return tuple(name for name, _ in _members(count))
+
+
+def sketches(count: int) -> tuple[Sketch, ...]:
+    """The functions that draw these classes, in the order of `class_names`."""
+    return tuple(sketch for _, sketch in _members(count))
+
+
+def look_alike(index: int, count: int) -> int | None:
+    """The class that class `index` is easily taken for, or None if it is not among the `count` classes.
+
+    >>> look_alike(0, 12), look_alike(6, 12), look_alike(2, 5)
+    (6, 0, None)
+    """
+    pairs = pair_count(count)
+    require_between("class", index, 0, count - 1)
+    other = index + pairs if index < pairs else index - pairs
+    return other if other < count else None
+
+
+def _members(count: int) -> list[tuple[str, Sketch]]:
+    chosen = PAIRS[: pair_count(count)]
+    return [*(pair[0] for pair in chosen), *(pair[1] for pair in chosen)][:count]

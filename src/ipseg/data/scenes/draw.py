@@ -1,0 +1,126 @@
+"""One drawn scene: an empty place, clutter, objects of the classes, and the camera that sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ipseg.data.scenes.background import background
+from ipseg.data.scenes.classes import class_names, sketches
+from ipseg.data.scenes.clutter import HANGING, STANDING
+from ipseg.data.scenes.figure import posed
+from ipseg.data.scenes.paint import Sprite, Window, cast_shadow, develop, paint, put
+from ipseg.data.scenes.saliency import saliency
+from ipseg.data.scenes.texture import Palette, choose
+from ipseg.errors import require_at_least
+
+SMALLEST = 32
+HOW_MANY = (0.17, 0.32, 0.28, 0.15, 0.08)  # chances of one to five objects: 2.65 on average
+VISIBLE = 0.35  # every object keeps at least this share of itself in sight
+INSIDE = 0.80  # and starts with at least this share within the picture
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A picture and what is known about it."""
+
+    image: npt.NDArray[np.uint8]
+    """(height, width, 3)."""
+    mask: npt.NDArray[np.uint8]
+    """(height, width): 0 is background, i + 1 is class i."""
+    saliency: npt.NDArray[np.bool_]
+    """(height, width): what an imperfect detector takes for foreground."""
+
+
+def draw(seed: int, index: int, size: tuple[int, int], classes: int) -> Scene:
+    """Draw picture number `index` of the data set `seed`, (height, width) large. Same arguments, same picture."""
+    require_at_least("data.seed", seed, 0)
+    require_at_least("data.size", min(size), SMALLEST)
+    kinds = len(class_names(classes))
+    rng = np.random.default_rng([seed, index, *size, classes])
+    stage = Stage(rng, size)
+    stage.scatter_clutter()
+    stage.place_objects(kinds)
+    mask = np.zeros(size, np.uint8)
+    for owner, kind in stage.objects.items():
+        mask[stage.owner == owner] = kind + 1
+    seen = saliency(stage.owner, list(stage.objects), stage.clutter, rng)
+    return Scene(develop(stage.canvas, rng), mask, seen)
+
+
+class Stage:
+    """A picture in the making: the canvas, and who owns each of its pixels."""
+
+    def __init__(self, rng: np.random.Generator, size: tuple[int, int]) -> None:
+        self.rng, self.size, self.short = rng, size, min(size)
+        self.palette = Palette(rng)
+        self.light = float(rng.uniform(-0.85, -0.15) * np.pi)  # from above, from either side
+        self.canvas, self.horizon = background(rng, size, self.palette)
+        self.owner = np.zeros(size, np.int16)  # 0 is nobody
+        self.clutter: list[int] = []
+        self.objects: dict[int, int] = {}
+        self.areas: dict[int, int] = {}
+
+    def scatter_clutter(self) -> None:
+        """Put some things of no class anywhere, the nearer ones over the farther ones."""
+        count = int(self.rng.integers(2, 8))
+        for bottom in np.sort(self.rng.uniform(0.05, 1.1, count)) * self.size[0]:
+            standing = bottom > self.horizon
+            family = STANDING if standing else HANGING
+            figure = posed(family[self.rng.integers(len(family))](self.rng), self.rng, tilt=30.0 if standing else 6.0)
+            extent = self.short * self.rng.uniform(0.08, 0.28)
+            sprite = paint(figure, extent, self.palette, self.light, self.rng)
+            left = self.rng.uniform(-0.3, 0.9) * self.size[1]
+            self.clutter.append(self._lay(sprite, round(bottom) - sprite.alpha.shape[0], round(left), standing))
+
+    def place_objects(self, kinds: int) -> None:
+        """Put one to five objects, each of a class drawn with equal chances, the nearer ones over the farther ones."""
+        count = choose(self.rng, range(1, 6), HOW_MANY)
+        drawers = sketches(kinds)
+        for height in np.sort(self.rng.uniform(0.0, 1.0, count)):
+            kind = int(self.rng.integers(kinds))
+            figure = posed(drawers[kind](self.rng), self.rng)
+            extent = self.short * (
+                0.22 + (0.33 if count < 4 else 0.26) * self.rng.beta(1.8, 1.2)
+            )  # more large than small
+            sprite = paint(figure, extent, self.palette, self.light, self.rng)
+            place = self._find_place(sprite, float(height))
+            if place is not None:
+                owner = self._lay(sprite, *place, standing=True)
+                self.objects[owner] = kind
+                self.areas[owner] = int(sprite.solid.sum())
+
+    def _find_place(self, sprite: Sprite, height: float) -> tuple[int, int] | None:
+        """A corner (top, left) where the sprite is inside enough and hides no earlier object too much, or None."""
+        tall, wide = sprite.alpha.shape
+        for _ in range(12):
+            slack = self.rng.uniform(-0.18, 0.18, 2)  # of the sprite's own size, over the picture's edge
+            top = round(height * (self.size[0] - tall) + slack[0] * tall)
+            left = round(self.rng.uniform() * (self.size[1] - wide) + slack[1] * wide)
+            if self._fits(sprite, top, left):
+                return top, left
+            height = self.rng.uniform()
+        return None
+
+    def _fits(self, sprite: Sprite, top: int, left: int) -> bool:
+        window = Window.at(top, left, sprite.alpha.shape, self.size)
+        solid = sprite.solid
+        if solid[window.sprite].sum() < INSIDE * solid.sum():
+            return False
+        hidden = np.bincount(self.owner[window.canvas][solid[window.sprite]], minlength=int(self.owner.max()) + 1)
+        return all(
+            np.count_nonzero(self.owner == one) - hidden[one] >= VISIBLE * self.areas[one] for one in self.objects
+        )
+
+    def _lay(self, sprite: Sprite, top: int, left: int, standing: bool) -> int:
+        """Paint the sprite and its shadow, and give it its pixels; returns its number."""
+        window = Window.at(top, left, sprite.alpha.shape, self.size)
+        tall, wide = sprite.alpha.shape
+        if standing:
+            cast_shadow(self.canvas, top + tall - 1.0, left + wide / 2, wide * 0.5, self.light)
+        put(self.canvas, sprite, window)
+        number = len(self.clutter) + len(self.objects) + 1
+        self.owner[window.canvas][sprite.solid[window.sprite]] = number
+        return number

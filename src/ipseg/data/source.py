@@ -1,0 +1,80 @@
+"""Where pixels come from: what every data set offers, and how a recipe names one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipseg.errors import UserError
+
+Image = NDArray[np.uint8]
+Mask = NDArray[np.uint8]
+Saliency = NDArray[np.bool_]
+
+
+class Split(Protocol):
+    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labelled."""
+
+    names: Sequence[str]
+
+    def image(self, index: int) -> Image:
+        """(H, W, 3) RGB."""
+        ...
+
+    def mask(self, index: int) -> Mask:
+        """(H, W) values."""
+        ...
+
+    def saliency(self, index: int) -> Saliency:
+        """(H, W), true where something stands out: S(x) of the paper."""
+        ...
+
+    def presence(self) -> Sequence[frozenset[int]]:
+        """Which class values each picture's mask holds (0 and 255 left out)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its foreground classes and its two splits."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    val: Split
+
+    def split(self, name: str) -> Split:
+        """train or val."""
+        return {"train": self.train, "val": self.val}[name]
+
+
+class DataConfig(Protocol):
+    """What a data set's settings must offer."""
+
+    name: str
+
+    def build(self) -> Source:
+        """Open the data set, checked."""
+        ...
+
+
+def present(mask: Mask) -> frozenset[int]:
+    """The class values in a mask.
+
+    >>> sorted(present(np.array([[0, 2], [255, 2]], dtype=np.uint8)))
+    [2]
+    """
+    found = np.flatnonzero(np.bincount(mask.ravel(), minlength=256))
+    return frozenset(int(value) for value in found if value not in (0, 255))
+
+
+def position(split: Split, name: str) -> int:
+    """Where a picture of that name stands in the split."""
+    try:
+        return list(split.names).index(name)
+    except ValueError as error:
+        raise UserError(f'no picture "{name}" in the data; names look like "{split.names[0]}".') from error

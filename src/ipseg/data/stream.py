@@ -1,0 +1,68 @@
+"""Batches as a pure function of seed, step and iteration: nothing to save, so a run resumes exactly where it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ipseg.data.augment import letterbox, place, random_crop
+from ipseg.data.batch import Batch, BatchPlan, Picture, StepBatch
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.view import StepView
+
+
+class BatchStream:
+    """The batches of one step.
+
+    Current pictures come from one random order of the step's pictures after another; pictures from memory are drawn anew
+    for each batch.
+    """
+
+    def __init__(
+        self,
+        view: StepView,
+        memory: ReplayMemory,
+        plan: BatchPlan,
+        *,
+        crop: tuple[int, int],
+        scales: tuple[float, float],
+        flip: bool,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.view, self.memory, self.plan = view, memory, plan
+        self.crop, self.scales, self.flip, self.seed, self.device = crop, scales, flip, seed, device
+        self._orders: dict[int, list[int]] = {}
+
+    def __getitem__(self, iteration: int) -> StepBatch:
+        rng = np.random.default_rng([self.seed, self.view.step.index, iteration])
+        plan = self.plan
+        first = iteration * plan.current
+        pictures = [self.view.picture(self._visit(first + k)) for k in range(plan.current)]
+        pictures += self._remember(rng, plan.rehearsed)
+        crops = self._lay(rng, pictures, whole=False)
+        wholes = self._lay(rng, self._remember(rng, plan.wholes), whole=True) if plan.wholes else None
+        return StepBatch(crops, plan.current, wholes)
+
+    def _visit(self, visit: int) -> int:
+        """Which picture of the view the visit-th visit goes to."""
+        epoch, place_in_epoch = divmod(visit, len(self.view))
+        if epoch not in self._orders:
+            rng = np.random.default_rng([self.seed, self.view.step.index, 1 << 31, epoch])
+            self._orders = {epoch: rng.permutation(len(self.view)).tolist()}
+        return self._orders[epoch][place_in_epoch]
+
+    def _remember(self, rng: np.random.Generator, count: int) -> list[Picture]:
+        replace = count > len(self.memory)
+        drawn = rng.choice(len(self.memory), count, replace=replace) if count else []
+        return [self.memory.picture(int(index)) for index in drawn]
+
+    def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, whole: bool) -> Batch:
+        placements = []
+        for picture in pictures:
+            height, width = picture.labels.shape
+            if whole:
+                placements.append(letterbox(rng, height, width, self.crop, flip=self.flip))
+            else:
+                placements.append(random_crop(rng, height, width, self.crop, self.scales, flip=self.flip))
+        return place(pictures, placements, self.crop, len(self.view.step.seen), self.device)

@@ -1,0 +1,56 @@
+"""A step's view of a data set: its pictures, with its labels and nothing else."""
+
+from __future__ import annotations
+
+from ipseg.data.batch import Picture
+from ipseg.data.source import Split
+from ipseg.errors import UserError
+from ipseg.scenario.split import Scenario, Step
+
+
+class StepView:
+    """The pictures that a step learns from. Labels of old and future classes do not pass; `oracle` lets old ones through
+    beside the step's own, for upper bounds that say so in their results.
+    """
+
+    def __init__(self, split: Split, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
+        self.split, self.scenario, self.step = split, scenario, step
+        self.indices = [i for i, found in enumerate(split.presence()) if scenario.selects(step, found)]
+        if not self.indices:
+            raise UserError(
+                f"step {step.index} of {scenario.name} ({scenario.setting}) has no picture: "
+                f"none of the {len(split.names)} training pictures holds {', '.join(step.new)}"
+                + (" without a future class." if scenario.setting == "disjoint" else ".")
+            )
+        self._labels = scenario.training_table(step)
+        self._oracle = scenario.evaluation_table(step) if oracle else None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def picture(self, position: int) -> Picture:
+        """The picture at a position of the view, with this step's labels."""
+        index = self.indices[position]
+        image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
+        if not image.shape[:2] == mask.shape == salient.shape:
+            raise UserError(
+                f"{self.split.names[index]}: the image is {_size(image)}, its mask {_size(mask)}, "
+                f"its saliency map {_size(salient)}; the three must be equal."
+            )
+        full = None if self._oracle is None else self._oracle[mask]
+        return Picture(image, self._labels[mask], salient, full=full)
+
+    def name(self, position: int) -> str:
+        """The picture's name in the data set."""
+        return self.split.names[self.indices[position]]
+
+    def classes_in(self, position: int) -> tuple[str, ...]:
+        """Which of the step's classes the picture holds."""
+        found = self.split.presence()[self.indices[position]]
+        values = {name: self.scenario.data_classes.index(name) + 1 for name in self.step.new}
+        return tuple(name for name in self.step.new if values[name] in found)
+
+
+def _size(array: object) -> str:
+    height, width = array.shape[:2]  # type: ignore[attr-defined]
+    return f"{width}x{height}"

@@ -1,0 +1,134 @@
+"""Measure a model on validation pictures: pixels by a confusion matrix, pictures by their sets of classes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ipseg.data.augment import Placement, place
+from ipseg.data.batch import Batch, Picture
+from ipseg.data.source import Split
+from ipseg.errors import UserError, require_at_least
+from ipseg.evaluation.confusion import ConfusionMatrix
+from ipseg.evaluation.image_level import ImageLevel
+from ipseg.evaluation.metrics import iou, miou_groups
+from ipseg.evaluation.results import StepResult
+from ipseg.methods.base import Method, Prediction
+from ipseg.methods.labels import classes_present
+from ipseg.model.boxes import inside
+from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
+
+MULTIPLE = 32  # pictures of different sizes share a batch when they pad to the same canvas
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """How a model is measured."""
+
+    view: Literal["whole", "centre_crop"] = "whole"
+    """Whole pictures at their own size, or, as published code, the shorter side resized to `crop` and the centre cut out."""
+
+    crop: int = 513
+    """Side of the centre crop."""
+
+    absent: Literal["skip", "zero"] = "skip"
+    """A class without a validation pixel: left out of the mean, or counted as zero (as SSUL and the authors' code)."""
+
+    batch_size: int = 16
+    """Pictures at a time; it does not change the labels."""
+
+    def __post_init__(self) -> None:
+        require_at_least("evaluation.crop", self.crop, 32)
+        require_at_least("evaluation.batch_size", self.batch_size, 1)
+
+
+def evaluate(
+    method: Method,
+    split: Split,
+    scenario: Scenario,
+    step: Step,
+    config: EvaluationConfig,
+    device: torch.device,
+    advance: Callable[[int], None] = lambda _: None,
+) -> StepResult:
+    """Measure on every picture of the split what the model should know after a step."""
+    seen = len(step.seen)
+    confusion = ConfusionMatrix(1 + seen, device)
+    pictures = ImageLevel()
+    for batch in batches(split, scenario, step, config, device):
+        prediction = method.predict(batch.images, batch.boxes)
+        confusion.update(batch.labels, prediction.labels)
+        pictures.update(**_image_sets(batch, prediction, seen))
+        advance(len(batch))
+    names = [BACKGROUND, *step.seen]
+    values = dict(zip(names, iou(confusion.counts, config.absent), strict=True))
+    base = scenario.steps[0].new
+    groups = {"base": list(range(len(base))), "all": list(range(seen))}
+    return StepResult(
+        step=step.index,
+        new=step.new,
+        iou=values,
+        miou=miou_groups(values, base, step.seen[len(base) :]),
+        image_accuracy={name: pictures.accuracy(columns) for name, columns in groups.items()},
+        image_f1={name: pictures.f1(columns) for name, columns in groups.items()},
+        images=len(split.names),
+    )
+
+
+def batches(
+    split: Split, scenario: Scenario, step: Step, config: EvaluationConfig, device: torch.device
+) -> Iterator[Batch]:
+    """Validation pictures with the labels to measure against. Only pictures of one canvas share a batch."""
+    table = scenario.evaluation_table(step)
+    waiting: dict[tuple[int, int], list[tuple[Picture, Placement]]] = defaultdict(list)
+    for index in range(len(split.names)):
+        image, mask = split.image(index), split.mask(index)
+        if image.shape[:2] != mask.shape:
+            raise UserError(
+                f"{split.names[index]}: the image is {image.shape[:2]}, its mask {mask.shape}; they must be equal."
+            )
+        picture = Picture(image, table[mask], np.zeros(mask.shape, dtype=bool))
+        placement, canvas = _layout(mask.shape, config)
+        waiting[canvas].append((picture, placement))
+        if len(waiting[canvas]) == config.batch_size:
+            yield _lay(waiting.pop(canvas), canvas, len(step.seen), device)
+    for canvas, rest in waiting.items():
+        yield _lay(rest, canvas, len(step.seen), device)
+
+
+def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[Placement, tuple[int, int]]:
+    height, width = size
+    if config.view == "whole":
+        canvas = (height + -height % MULTIPLE, width + -width % MULTIPLE)
+        return Placement(1.0, 0.0, 0.0, flip=False), canvas
+    scale = config.crop / min(height, width)
+    top, left = (height * scale - config.crop) / 2, (width * scale - config.crop) / 2
+    return Placement(scale, top, left, flip=False), (config.crop, config.crop)
+
+
+def _lay(
+    waiting: list[tuple[Picture, Placement]], canvas: tuple[int, int], classes: int, device: torch.device
+) -> Batch:
+    pictures, placements = zip(*waiting, strict=True)
+    return place(pictures, placements, canvas, classes, device)
+
+
+def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> dict[str, np.ndarray | None]:
+    """Which classes are in each picture: in truth, by the posterior, by the pixels alone, by both together."""
+    shown = inside(batch.boxes, (batch.labels.shape[-2], batch.labels.shape[-1]))
+
+    def found(labels: torch.Tensor) -> np.ndarray:
+        return classes_present(labels.where(shown, IGNORE), seen).cpu().numpy()
+
+    posterior = prediction.posterior
+    return {
+        "truth": found(batch.labels),
+        "posterior": None if posterior is None else (posterior > 0.5).cpu().numpy(),
+        "pixel": found(prediction.pixel.argmax(1)),
+        "both": found(prediction.labels),
+    }

@@ -1,0 +1,181 @@
+"""The whole story of a run, top-down: learn every step of a scenario, one after the other, and measure after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+
+from ipseg.data.batch import Picture
+from ipseg.data.memory import ReplayMemory, update
+from ipseg.data.source import Source
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.engine.evaluate import evaluate
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.progress import Meter
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.system import choose_device, seed_all, set_deterministic
+from ipseg.engine.trainer import train_step
+from ipseg.errors import UserError
+from ipseg.evaluation.results import RunResult, StepResult
+from ipseg.methods.base import Method
+from ipseg.scenario.split import Scenario, Step
+
+AfterStep = Callable[[Method, Step, StepResult], None]
+
+
+def run(
+    recipe: Recipe,
+    path: Path,
+    *,
+    resume: bool = False,
+    source: Source | None = None,
+    quiet: bool = False,
+    after_step: AfterStep = lambda _method, _step, _result: None,
+) -> RunResult:
+    """Learn a recipe's scenario in a folder. `source` shares pictures that another run has already read."""
+    device = choose_device(recipe.device)
+    source = source or recipe.data.build()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    folder = RunFolder.create(path, recipe, resume=resume)
+    if recipe.init:
+        begin_from(recipe, folder, scenario)
+    set_deterministic(wanted=recipe.deterministic)
+
+    method = restore(recipe, folder, scenario, folder.finished() - 1, device)
+    for step in scenario.steps[folder.finished() :]:
+        memory = remembered(folder, step, source)
+        oracle = bool(list(recipe.method.oracle()))
+        view = StepView(source.train, scenario, step, oracle=oracle)  # this step's labels, nothing else
+        if oracle:
+            memory.oracle = scenario.evaluation_table(step)
+        seed_all(recipe.seed, step.index)
+        method.begin_step(step)
+        method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        learn(method, recipe, view, memory, folder, device, quiet=quiet)
+        remember(method, recipe, view, memory, folder, device)
+        result = measure(method, recipe, source, scenario, step, device, quiet=quiet)
+        folder.finish_step(step.index, result)
+        summarise(recipe, folder, scenario).write(folder.path / "results.json")
+        after_step(method, step, result)
+    return summarise(recipe, folder, scenario)
+
+
+def learn(
+    method: Method,
+    recipe: Recipe,
+    view: StepView,
+    memory: ReplayMemory,
+    folder: RunFolder,
+    device: torch.device,
+    *,
+    quiet: bool,
+) -> None:
+    """Train the step, unless a run that was cut off afterwards has done so."""
+    step, training = view.step, recipe.training
+    if (folder.step(step.index) / "weights.safetensors").is_file():
+        method.network.load_state_dict(folder.weights(step.index))
+        return
+    stream = BatchStream(
+        view,
+        memory,
+        method.plan(training.batch_size, len(memory)),
+        crop=training.crop,
+        scales=training.scale,
+        flip=training.flip,
+        seed=recipe.seed,
+        device=device,
+    )
+    title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
+    train_step(method, stream, training, folder, recipe.seed, title=title, quiet=quiet)
+
+
+def remember(
+    method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, folder: RunFolder, device: torch.device
+) -> None:
+    """Choose what is kept of the step, with the image labels that a model without old annotations can give."""
+
+    def old_classes(picture: Picture) -> Iterable[str]:
+        image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
+        found = method.image_classes(method.predict(image))[0]
+        return [name for name, there in zip(view.step.old, found.tolist(), strict=False) if there]
+
+    kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
+    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory)
+
+
+def remembered(folder: RunFolder, step: Step, source: Source) -> ReplayMemory:
+    """What the step before left; nothing before the base step."""
+    if step.index == 0:
+        return ReplayMemory([], source.train, ())
+    return ReplayMemory.load(folder.step(step.index - 1) / "memory", source.train)
+
+
+def measure(
+    method: Method,
+    recipe: Recipe,
+    source: Source,
+    scenario: Scenario,
+    step: Step,
+    device: torch.device,
+    *,
+    quiet: bool = False,
+) -> StepResult:
+    """Evaluate on the validation pictures."""
+    title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
+    with Meter(title, len(source.val.names), quiet=quiet) as meter:
+        return evaluate(method, source.val, scenario, step, recipe.evaluation, device, meter.advance)
+
+
+def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
+    """The model as it stood after a step; a fresh one for -1."""
+    seed_all(recipe.seed)
+    method = recipe.method.build(recipe.model, pretrained=step < 0)
+    for earlier in scenario.steps[: step + 1]:
+        method.begin_step(earlier)
+    if step >= 0:
+        try:
+            method.network.load_state_dict(folder.weights(step))
+        except RuntimeError as error:
+            raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return method
+
+
+def begin_from(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> None:
+    """`init: RUN@K`: take the steps up to K from a run with the same data, classes and network."""
+    path, at, number = str(recipe.init).rpartition("@")
+    if not at or not number.isdigit():
+        raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
+    other = RunFolder.open(Path(path))
+    theirs = make_recipe(other.settings())
+    source_classes = scenario.data_classes
+    same = (
+        theirs.model == recipe.model
+        and theirs.data == recipe.data
+        and [
+            step.new
+            for step in theirs.scenario.build(scenario.name.split("/")[0], source_classes).steps[: int(number) + 1]
+        ]
+        == [step.new for step in scenario.steps[: int(number) + 1]]
+        and theirs.method.name == recipe.method.name
+    )
+    if not same:
+        raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")
+    folder.take_from(other, int(number))
+
+
+def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:
+    """Everything measured so far."""
+    return RunResult(
+        name=recipe.name or recipe.method.name,
+        method=recipe.method.name,
+        scenario=scenario.name,
+        setting=scenario.setting,
+        seed=recipe.seed,
+        steps=tuple(folder.result(index) for index in range(folder.finished())),
+        oracle=tuple(recipe.method.oracle()),
+        info={"steps": len(scenario.steps), "memory": recipe.memory.size, "backbone": recipe.model.backbone.name},
+    )

@@ -1,0 +1,168 @@
+"""A run's folder: what lies where, and what must be true before anything is written.
+
+RUN/
+  recipe.yaml            the resolved recipe, every setting with its meaning
+  run.json               versions, git state, when
+  log.jsonl              one JSON object a line, as it goes
+  results.json           what was measured, after every step
+  step_00/               a finished step:
+    weights.safetensors    the tensors that this step made or changed
+    memory/                what is remembered after it
+    step.json              its measurements; written last, so that the step is whole once this is there
+  step_01/checkpoint.safetensors   a step under way
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import Tensor, nn
+
+from ipseg.config import Settings, read_yaml, to_dict, to_yaml
+from ipseg.engine.recipe import Recipe
+from ipseg.engine.system import describe_system
+from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.errors import UserError
+from ipseg.evaluation.results import StepResult
+from ipseg.files import read_json, require_version, write_json, write_text
+
+VERSION = 1
+FREE = {
+    "device",
+    "name",
+    "init",
+    "training.checkpoint_seconds",
+    "training.log_every",
+    "training.tensorboard",
+    "evaluation.batch_size",
+}
+"""Settings that may change when a run goes on: they do not change its numbers."""
+
+
+class RunFolder:
+    """One run on disk. It writes nowhere else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
+        """Begin a run in a new folder, or go on with the same recipe in an old one."""
+        folder = cls(path)
+        if (path / "run.json").exists():
+            folder.require_readable()
+            if not resume:
+                raise UserError(
+                    f"{path} holds a run already. Go on with --resume, or choose another folder with --out."
+                )
+            folder._require_same(recipe)
+            return folder
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(path / "recipe.yaml", to_yaml(recipe))
+        write_json(
+            path / "run.json", {"version": VERSION, "started": time.strftime("%Y-%m-%d %H:%M:%S"), **describe_system()}
+        )
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run."""
+        if not (path / "run.json").is_file():
+            raise UserError(f"{path} is not a run's folder: it has no run.json. `ipseg train` makes one.")
+        folder = cls(path)
+        folder.require_readable()
+        return folder
+
+    def require_readable(self) -> None:
+        """Raise if the folder is of a newer format."""
+        run = read_json(self.path / "run.json", "the run's description")
+        require_version(run.get("version") if isinstance(run, dict) else None, VERSION, "the run's folder", self.path)
+
+    def settings(self) -> Settings:
+        """The recipe that the run was made with."""
+        return read_yaml(self.path / "recipe.yaml", "the run's recipe")
+
+    def _require_same(self, recipe: Recipe) -> None:
+        mine, given = _flat(self.settings()), _flat(yaml.safe_load(yaml.safe_dump(to_dict(recipe))))
+        changed = sorted(
+            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE
+        )
+        if changed:
+            shown = "; ".join(f"{key} was {mine.get(key)}, is {given.get(key)}" for key in changed[:5])
+            raise UserError(f"{self.path} holds a run of another recipe ({shown}). Choose another folder with --out.")
+
+    # ---- steps --------------------------------------------------------------------------------------------------
+
+    def step(self, index: int) -> Path:
+        """The folder of a step."""
+        return self.path / f"step_{index:02d}"
+
+    def finished(self) -> int:
+        """How many steps are whole."""
+        count = 0
+        while (self.step(count) / "step.json").is_file():
+            count += 1
+        return count
+
+    def weights(self, through: int) -> dict[str, Tensor]:
+        """All tensors of the model after a step: what each step up to it made or changed, the latest last."""
+        merged: dict[str, Tensor] = {}
+        for index in range(through + 1):
+            tensors, _ = load_tensors(self.step(index) / "weights.safetensors", f"step {index}'s weights")
+            merged |= tensors
+        return merged
+
+    def save_weights(self, index: int, network: nn.Module) -> None:
+        """Write the tensors that differ from what the steps before left."""
+        before = self.weights(index - 1)
+        state = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
+        changed = {name: t for name, t in state.items() if name not in before or not t.equal(before[name])}
+        self.step(index).mkdir(exist_ok=True)
+        save_tensors(self.step(index) / "weights.safetensors", changed, {"step": index})
+
+    def finish_step(self, index: int, result: StepResult) -> None:
+        """Record the measurements; from now on the step is whole."""
+        write_json(self.step(index) / "step.json", {"version": VERSION, **vars(result), "new": list(result.new)})
+        (self.step(index) / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def result(self, index: int) -> StepResult:
+        """A finished step's measurements."""
+        data = read_json(self.step(index) / "step.json", f"step {index}'s result", VERSION)
+        data.pop("version")
+        return StepResult(**data | {"new": tuple(data["new"])})
+
+    def take_from(self, other: RunFolder, through: int) -> None:
+        """Copy finished steps from a run of the same beginning."""
+        if other.finished() <= through:
+            raise UserError(
+                f"init: {other.path} has finished {other.finished()} steps; step {through} is not among them."
+            )
+        for index in range(self.finished(), through + 1):
+            partial = self.path / f".step_{index:02d}"
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.copytree(other.step(index), partial)
+            shutil.rmtree(self.step(index), ignore_errors=True)
+            partial.rename(self.step(index))
+
+    def log(self, **values: Any) -> None:
+        """Add a line to log.jsonl."""
+        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict):
+        return {prefix: values}
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,186 @@
+"""A recipe: everything that makes a run, as one YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import ipseg
+from ipseg.config import Settings, build, override, read_yaml
+from ipseg.data.memory import MemoryConfig
+from ipseg.data.registry import data_config
+from ipseg.data.source import DataConfig
+from ipseg.engine.evaluate import EvaluationConfig
+from ipseg.errors import UserError, require_at_least, require_between, unknown
+from ipseg.methods.base import MethodConfig
+from ipseg.methods.registry import method_config
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import ScenarioConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How long, how fast and on what the network learns. The defaults are the paper's for VOC."""
+
+    epochs: float = 50
+    """Visits of each picture in the base step: epochs * pictures / batch_size iterations."""
+
+    later_epochs: float | None = None
+    """The same for later steps; null: as many. Where a batch rehearses, memory takes its share of the visits."""
+
+    batch_size: int = 16
+    """Pictures in an iteration."""
+
+    crop: tuple[int, int] = (512, 512)
+    """Height and width of a training crop."""
+
+    scale: tuple[float, float] = (0.5, 2.0)
+    """Pictures are scaled at random between these before the crop."""
+
+    flip: bool = True
+    """Half of the pictures are mirrored."""
+
+    lr: float = 0.01
+    """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
+
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    """sgd: with Nesterov momentum (the paper's). adamw: learns faster where steps are short."""
+
+    momentum: float = 0.9
+    """Of sgd."""
+
+    weight_decay: float = 1e-4
+    """Of everything that learns."""
+
+    schedule: Literal["poly", "warm_poly"] = "poly"
+    """poly: the rate falls as (1 - progress)^power. warm_poly: after a linear warm-up (the paper's for ADE20K)."""
+
+    power: float = 0.9
+    """Of the poly schedule."""
+
+    warmup: float = 0.1
+    """Share of the iterations that warm up."""
+
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: mixed precision by autocast."""
+
+    checkpoint_seconds: float = 60
+    """At most this much work is lost when a run is killed."""
+
+    log_every: int = 20
+    """Iterations between lines of the log."""
+
+    tensorboard: bool = False
+    """Also write TensorBoard events (needs the extra `track`)."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "log_every"):
+            require_at_least(f"training.{name}", getattr(self, name), 1e-9 if name == "epochs" else 1)
+        for name in ("lr", "momentum", "weight_decay", "power", "checkpoint_seconds"):
+            require_at_least(f"training.{name}", getattr(self, name), 0)
+        require_at_least("training.crop", min(self.crop), 16)
+        require_between("training.warmup", self.warmup, 0, 0.9)
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
+
+    def iterations(self, step: int, pictures: int) -> int:
+        """How long a step with that many pictures takes."""
+        epochs = self.epochs if step == 0 or self.later_epochs is None else self.later_epochs
+        return max(1, round(epochs * pictures / self.batch_size))
+
+    def rate(self, iteration: int, iterations: int) -> float:
+        """The multiple of the learning rate at an iteration."""
+        warm = round(self.warmup * iterations) if self.schedule == "warm_poly" else 0
+        if iteration < warm:
+            return (iteration + 1) / warm
+        return float((1 - (iteration - warm) / (iterations - warm)) ** self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run."""
+
+    name: str = ""
+    """What tables call the run."""
+
+    data: DataConfig
+    """Where the pictures come from."""
+
+    scenario: ScenarioConfig
+    """What is learned when."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+
+    method: MethodConfig
+    """How it learns."""
+
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    """What is kept of the past."""
+
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How long and how fast it learns."""
+
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """How it is measured."""
+
+    seed: int = 0
+    """Of everything random but the data: weights, order, crops, memory."""
+
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""
+
+    deterministic: bool = False
+    """On a GPU: only operations that give the same bits every time. On the CPU runs always do."""
+
+    init: str | None = None
+    """RUN@K: take steps 0 to K from another run of the same beginning instead of learning them again."""
+
+    def __post_init__(self) -> None:
+        require_at_least("seed", self.seed, 0)
+
+
+SECTIONS = {"data": data_config, "method": method_config}
+
+
+def make_recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe of plain values, every key checked."""
+    made: Settings = dict(values)
+    for section, make in SECTIONS.items():
+        given = made.get(section) or {}
+        if not isinstance(given, Mapping):
+            raise UserError(f"{section} must be a section of settings, got {given!r}.")
+        made[section] = make(given)
+    return build(Recipe, made, "")
+
+
+def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
+    """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
+    path = find_recipe(name)
+    values = override(read_yaml(path, "the recipe"), assignments)
+    values.setdefault("name", path.stem)
+    return make_recipe(values)
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe."""
+    path = Path(name)
+    if path.is_dir() and (path / "recipe.yaml").is_file():
+        return path / "recipe.yaml"
+    if path.is_file():
+        return path
+    known = {file.stem: file for file in shipped_recipes()}
+    if path.suffix in (".yaml", ".yml") and path.stem not in known:
+        raise UserError(f"the recipe is missing: {path}.")
+    if path.stem not in known:
+        raise unknown("recipe", name, known, "A recipe is a YAML file or one of these names.")
+    return known[path.stem]
+
+
+def shipped_recipes() -> list[Path]:
+    """Recipes inside the installed package, or in the repository when run from there."""
+    package = Path(ipseg.__file__).parent
+    folder = package / "recipes" if (package / "recipes").is_dir() else package.parent.parent / "recipes"
+    return sorted(folder.glob("*.yaml"))

@@ -1,0 +1,53 @@
+"""Tensors in files: safetensors, written whole or not at all, with a checksum that finds damage."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ipseg.errors import UserError
+from ipseg.files import replacing
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write tensors and a few JSON facts about them."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {"facts": json.dumps(dict(facts)), "checksum": str(_checksum(plain))}
+    with replacing(path) as temporary:
+        save_file(plain, temporary, metadata=header)
+
+
+def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read tensors and facts; a damaged file is refused by name."""
+    if not path.is_file():
+        raise UserError(f"{what} is missing: {path}.")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            header = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        facts = json.loads(header["facts"])
+        whole = header["checksum"] == str(_checksum(tensors))
+    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+        raise UserError(f"{what} is damaged: {path} ({error}). {_REMEDY}") from error
+    if not whole:
+        raise UserError(f"{what} is damaged: {path} does not have the checksum it was written with. {_REMEDY}")
+    return tensors, facts
+
+
+_REMEDY = "Put a whole copy in its place, or delete it: the run then goes on from what stands before it."
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+    return value

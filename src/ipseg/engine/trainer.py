@@ -1,0 +1,192 @@
+"""One step of learning: batch after batch, with checkpoints that lose at most a minute."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.data.stream import BatchStream
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.progress import Meter, say_losses
+from ipseg.engine.recipe import TrainingConfig
+from ipseg.engine.system import seed_all
+from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.engine.track import open_tracker
+from ipseg.errors import UserError
+from ipseg.methods.base import Method
+from ipseg.scenario.split import IGNORE
+
+
+class Interrupted(Exception):  # noqa: N818
+    """The user stopped the run; its state is saved."""
+
+
+def train_step(
+    method: Method,
+    stream: BatchStream,
+    config: TrainingConfig,
+    folder: RunFolder,
+    seed: int,
+    *,
+    title: str,
+    quiet: bool,
+) -> None:
+    """Train the method on a step's batches, going on from the step's checkpoint if there is one."""
+    step = stream.view.step.index
+    iterations = config.iterations(step, len(stream.view))
+    optimiser = make_optimiser(method, config)
+    path = folder.step(step) / "checkpoint.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    start = restore(path, method.network, optimiser)
+    watch = _Watch(start)
+    saved = time.monotonic()
+    tracker = open_tracker(folder.path, wanted=config.tensorboard)
+    with Meter(title, iterations, start, quiet=quiet) as meter, _stop_request() as stopped:
+        for iteration in range(start, iterations):
+            seed_all(seed, step, iteration)
+            for group in optimiser.param_groups:
+                group["lr"] = config.lr * group["factor"] * config.rate(iteration, iterations)
+            watch.losses = _iterate(method, stream, iteration, optimiser, config, watch)
+            done = iteration + 1
+            text = ""
+            if done % config.log_every == 0 or done == iterations:
+                losses = watch.read(done, step)
+                speed = meter.rate() * config.batch_size
+                folder.log(
+                    event="train",
+                    step=step,
+                    iteration=done,
+                    of=iterations,
+                    loss=losses,
+                    images_a_second=round(speed, 1),
+                )
+                tracker(step, done, losses)
+                text = say_losses(losses, speed)
+            meter.advance(1, text)
+            if stopped() or time.monotonic() - saved >= config.checkpoint_seconds:
+                watch.read(done, step)
+                save(path, method.network, optimiser, done)
+                saved = time.monotonic()
+                if stopped():
+                    raise Interrupted(
+                        f"stopped in step {step} after iteration {done} of {iterations}; go on with --resume."
+                    )
+    folder.save_weights(step, method.network)
+
+
+def _iterate(
+    method: Method,
+    stream: BatchStream,
+    iteration: int,
+    optimiser: torch.optim.Optimizer,
+    config: TrainingConfig,
+    watch: _Watch,
+) -> dict[str, Tensor]:
+    batch = stream[iteration]
+    method.train_mode()
+    with torch.autocast(stream.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+        parts = method.loss(batch)
+    total = torch.stack(list(parts.values())).sum()
+    optimiser.zero_grad(set_to_none=True)
+    total.backward()
+    optimiser.step()
+    watch.look(total, (batch.crops.labels != IGNORE).any())
+    return {name: part.detach() for name, part in parts.items()}
+
+
+class _Watch:
+    """Notices, without waiting for the device each time, a loss that is not finite or a batch in which nothing counts."""
+
+    def __init__(self, start: int) -> None:
+        self.losses: dict[str, Tensor] = {}
+        self._good = start
+        self._finite: Tensor | None = None
+        self._counted: Tensor | None = None
+
+    def look(self, total: Tensor, counted: Tensor) -> None:
+        finite = torch.isfinite(total.detach())
+        self._finite = finite if self._finite is None else self._finite & finite
+        self._counted = counted if self._counted is None else self._counted & counted
+
+    def read(self, iteration: int, step: int) -> dict[str, float]:
+        """The latest losses; raises if something went wrong since the last reading."""
+        losses = {name: float(value) for name, value in self.losses.items()}
+        where = f"step {step}, between iterations {self._good} and {iteration}"
+        if self._counted is not None and not bool(self._counted):
+            raise UserError(f"{where}: a batch has no counted pixel: its masks are all 255. {_KEPT} Check the masks.")
+        if self._finite is not None and not bool(self._finite):
+            raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower training.lr usually helps.")
+        self._good = iteration
+        return losses
+
+
+_KEPT = "The run stops here; the last good state is kept."
+
+
+def make_optimiser(method: Method, config: TrainingConfig) -> torch.optim.Optimizer:
+    """The optimiser over the method's parameter groups, each with its multiple of the rate."""
+    groups = [{"params": group.parameters, "factor": group.factor} for group in method.parameter_groups()]
+    if config.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
+    nesterov = config.momentum > 0
+    return torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov, weight_decay=config.weight_decay)
+
+
+def save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, iteration: int) -> None:
+    """Write what this step has changed so far."""
+    learned = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    tensors = {f"network.{name}": t for name, t in network.state_dict().items() if name not in learned}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+    save_tensors(path, tensors, {"iteration": iteration})
+
+
+def restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+    """Go back to a checkpoint; returns the iteration to go on with."""
+    if not path.is_file():
+        return 0
+    tensors, facts = load_tensors(path, "the checkpoint")
+    own = network.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(".")
+        if kind == "network":
+            if rest not in own or own[rest].shape != tensor.shape:
+                raise UserError(f"the checkpoint is of another network: {path} holds {rest}.")
+            own[rest].copy_(tensor)
+        else:
+            index, _, key = rest.partition(".")
+            state.setdefault(int(index), {})[key] = tensor
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    return int(facts["iteration"])
+
+
+@contextmanager
+def _stop_request() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask; the loop stops after the iteration, with its state whole. A second Ctrl-C stops at once."""
+    asked = False
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""How good it is: confusion matrix, mIoU groups, forgetting, image-level accuracy."""

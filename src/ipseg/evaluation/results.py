@@ -1,0 +1,102 @@
+"""What a run found out: plain values, read and written as `results.json` (fractions of 1, no torch here)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ipseg.files import read_json, write_json
+from ipseg.scenario.split import BACKGROUND as BACKGROUND  # noqa: PLC0414 - readers of results use it
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """How good the model is after one step, on everything it should know by then."""
+
+    step: int
+    new: tuple[str, ...]
+    """Classes learned in this step."""
+    iou: dict[str, float | None]
+    """IoU of background and every seen class, in the order of learning; null where validation holds none of it."""
+    miou: dict[str, float | None]
+    """all, base (with background), new (null at step 0), harmonic, background, base_foreground, new_foreground."""
+    image_accuracy: dict[str, dict[str, float | None]] | None = None
+    """base|all -> posterior|pixel|both: share of images whose set of classes is exactly right."""
+    image_f1: dict[str, dict[str, float | None]] | None = None
+    """The same groups and readings as macro-F1."""
+    images: int = 0
+    """Validation images counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """A whole run. `name` is what tables call it; `oracle` lists settings that saw labels a step must not see."""
+
+    name: str
+    method: str
+    scenario: str
+    setting: str
+    seed: int
+    steps: tuple[StepResult, ...]
+    oracle: tuple[str, ...] = ()
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step of the scenario has been measured."""
+        return bool(len(self.steps) == self.info.get("steps", len(self.steps)))
+
+    def final(self) -> dict[str, Any]:
+        """The last step's mIoU, the average over steps, and the forgetting of each class."""
+        if not self.steps:
+            return {}
+        averaged = [step.miou["all"] for step in self.steps if step.miou["all"] is not None]
+        lost = forgetting(self.steps)
+        known = [value for value in lost.values() if value is not None]
+        return {
+            "miou": dict(self.steps[-1].miou),
+            "average": sum(averaged) / len(averaged) if averaged else None,
+            "forgetting": lost,
+            "forgetting_mean": sum(known) / len(known) if known else None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The layout of results.json."""
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "method": self.method,
+            "scenario": self.scenario,
+            "setting": self.setting,
+            "seed": self.seed,
+            "oracle": list(self.oracle),
+            "complete": self.complete,
+            "final": self.final(),
+            "steps": [vars(step) | {"new": list(step.new)} for step in self.steps],
+            "info": self.info,
+        }
+
+    def write(self, path: Path) -> None:
+        """Write results.json atomically."""
+        write_json(path, self.to_json())
+
+    @classmethod
+    def read(cls, path: Path) -> RunResult:
+        """Read results.json, checked."""
+        data = read_json(path, "the results", VERSION)
+        steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
+        keys = ("name", "method", "scenario", "setting", "seed", "info")
+        return cls(**{key: data[key] for key in keys}, oracle=tuple(data["oracle"]), steps=steps)
+
+
+def forgetting(steps: tuple[StepResult, ...]) -> dict[str, float | None]:
+    """Best IoU after any earlier step minus the last one, for each class that had an earlier step."""
+    lost: dict[str, float | None] = {}
+    for name, last in steps[-1].iou.items():
+        earlier = [value for step in steps[:-1] if (value := step.iou.get(name)) is not None]
+        if earlier:
+            lost[name] = None if last is None else max(earlier) - last
+    return lost

@@ -1,0 +1,1 @@
+"""How it learns: one file a method, one small contract."""

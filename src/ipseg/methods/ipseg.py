@@ -1,0 +1,208 @@
+"""IPSeg: image posterior and semantics decoupling (section 3 of the paper), each part switchable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
+from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.labels import classes_present, coupled_labels, permanent_labels, temporary_labels
+from ipseg.methods.losses import image_bce, pixel_bce
+from ipseg.model.fusion import filter_noise, fuse
+from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN, Head
+from ipseg.model.network import Features, Network, freeze, trainable
+from ipseg.model.posterior import Posterior
+from ipseg.scenario.split import Step
+
+
+class IPSeg:
+    """Heads that grow, a posterior that realigns them, and two kinds of semantics taught apart."""
+
+    def __init__(self, config: IPSegConfig, network: Network) -> None:
+        self.config, self.network = config, network
+        self.step = Step(-1, (), (), ())  # none yet
+        self._previous: _Previous | None = None
+
+    # ---- the life of a step -------------------------------------------------------------------------------------
+
+    def begin_step(self, step: Step) -> None:
+        """Keep what f_{t-1} needs, freeze what it shares with us, and add the step's head."""
+        network = self.network
+        self.step = step
+        self._previous = _Previous(network) if step.index > 0 else None
+        extra = 2 if self.config.decoupling else 0
+        head = network.grow(extra + len(step.new), len(step.new))
+        if self._previous is None:
+            return
+        head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
+        freeze(network.encoder)
+        for old in network.temporary[:-1]:
+            freeze(old)
+
+    def train_mode(self) -> None:
+        """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""
+        self.network.train(self._previous is None)
+        if self.network.posterior is not None:
+            self.network.posterior.train()
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Base: everything, the backbone slower. Later: the newest head, the posterior, and slowly the permanent branch."""
+        network = self.network
+        fast = trainable(network.encoder.decoder) + trainable(network.temporary)
+        if network.posterior is not None:
+            fast += trainable(network.posterior)
+        groups = [
+            ParameterGroup(trainable(network.encoder.backbone), self.config.backbone_lr),
+            ParameterGroup(fast, 1.0),
+            ParameterGroup(trainable(network.permanent), 1.0 if self._previous is None else self.config.permanent_lr),
+        ]
+        return [group for group in groups if group.parameters]
+
+    def plan(self, batch_size: int, memory: int) -> BatchPlan:
+        """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
+        if not memory or self._previous is None:
+            return BatchPlan(batch_size)
+        rehearsed = min(int(batch_size * self.config.rehearsal), batch_size - 1)
+        wholes = batch_size - self._posterior_current(batch_size) if self.config.image_posterior else 0
+        return BatchPlan(batch_size - rehearsed, rehearsed, wholes)
+
+    def _posterior_current(self, batch_size: int) -> int:
+        if self.config.posterior_current is not None:
+            return max(1, round(batch_size * self.config.posterior_current))
+        return max(1, batch_size * len(self.step.new) // len(self.step.seen))
+
+    # ---- learning -----------------------------------------------------------------------------------------------
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all pictures of the batch."""
+        crops, pictures = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
+        with torch.set_grad_enabled(self._previous is None):
+            features = self.network.encoder(pictures.images, pictures.boxes)
+        past = None if self._previous is None else self._previous.logits(features)
+        old_class = self._old_classes(features[: len(crops)], past)
+        teach = self._decoupled if self.config.decoupling else self._coupled
+        parts = teach(features[: len(crops)], crops, old_class)
+        if self.network.posterior is not None:
+            labels = self._image_labels(pictures, past)
+            rows = self._posterior_rows(batch)
+            parts["image"] = image_bce(self.network.posterior(features.pooled[rows]).float(), labels[rows])
+        return parts
+
+    def _decoupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
+        """Eq. 6: each branch learns its own semantics."""
+        y, salient = crops.labels, crops.salient
+        current = self._logits(self.network.temporary[-1], features)
+        permanent = self._logits(self.network.permanent, features)
+        loss_current = pixel_bce(current, temporary_labels(y, salient, first=1 + len(self.step.old)))
+        loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient))
+        return {
+            "current": self.config.lambda_current * loss_current,
+            "permanent": self.config.lambda_permanent * loss_permanent,
+        }
+
+    def _coupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
+        """Without decoupling: one binary cross-entropy over unknown, background and all classes, as SSUL."""
+        heads = [self.network.permanent, *self.network.temporary]
+        logits = torch.cat([self._logits(head, features) for head in heads], dim=1)
+        weight = self.config.lambda_current + self.config.lambda_permanent
+        return {"segmentation": weight * pixel_bce(logits, coupled_labels(crops.labels, old_class, crops.salient))}
+
+    def _posterior_rows(self, batch: StepBatch) -> Tensor:
+        """The pictures of Eq. 2: some current crops and whole remembered pictures; without memory all crops."""
+        crops, device = len(batch.crops), batch.crops.labels.device
+        if batch.wholes is None:
+            return torch.arange(crops, device=device)
+        current = min(self._posterior_current(crops), batch.current)
+        return torch.cat([torch.arange(current), crops + torch.arange(len(batch.wholes))]).to(device)
+
+    def _image_labels(self, pictures: Batch, past: list[Tensor] | None) -> Tensor:
+        """Y~ of Eq. 2: ground truth after the crop, or the stored label, united with the previous heads' pseudo-labels."""
+        classes = pictures.stored.shape[1]
+        if self.config.image_labels == "full":
+            assert pictures.full is not None
+            return classes_present(pictures.full, classes)
+        labels = classes_present(pictures.labels, classes) | pictures.stored
+        if past is not None and self.config.image_labels == "pseudo":
+            # Without the posterior, which must not confirm itself; at the heads' own resolution, for it is a share of the area.
+            pixel = self._pixel_scores(past)
+            seen = classes_present(pixel.argmax(1), pixel.shape[1] - 1, self.config.pseudo_min_share)
+            labels[:, : seen.shape[1]] |= seen
+        return labels
+
+    @torch.no_grad()
+    def _old_classes(self, features: Features, past: list[Tensor] | None) -> Tensor:
+        """(B, H, W): f_{t-1}(x), the previous model's final prediction, where it is an old class and sure; 0 elsewhere."""
+        if past is None or self._previous is None:
+            return torch.zeros(len(features.decoded), *features.size, dtype=torch.long, device=features.decoded.device)
+        pixel = self._pixel_scores([features.enlarge(logits[: len(features.decoded)]) for logits in past])
+        winner = self._fused(pixel, self._previous.posterior, features).argmax(1)
+        sure = pixel.gather(1, winner[:, None])[:, 0] >= self.config.threshold
+        return winner.where(sure, 0)
+
+    # ---- inference ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
+        """Eq. 3, 4, 8 and 9."""
+        self.network.eval()
+        features = self.network.encoder(images, boxes)
+        logits = [self._logits(head, features) for head in (self.network.permanent, *self.network.temporary)]
+        pixel = self._pixel_scores(logits)
+        posterior = self.network.posterior
+        seen = None if posterior is None else posterior(features.pooled).float().sigmoid()
+        return Prediction(self._fused(pixel, posterior, features), pixel, seen, logits[0][:, UNKNOWN].sigmoid())
+
+    def _logits(self, head: nn.Module, features: Features) -> Tensor:
+        return features.enlarge(head(features.decoded, features.stages).float())
+
+    def _pixel_scores(self, logits: list[Tensor]) -> Tensor:
+        """Eq. 8: background from the permanent branch, which comes first, and classes from the temporary ones."""
+        permanent = logits[0].sigmoid()
+        background = permanent[:, PURE_BACKGROUND : PURE_BACKGROUND + 1]
+        if self.config.unknown_is_background:
+            background = background + permanent[:, UNKNOWN : UNKNOWN + 1]
+        return torch.cat([background, *(self._class_scores(head) for head in logits[1:])], dim=1)
+
+    def _class_scores(self, logits: Tensor) -> Tensor:
+        """One head's classes, noise filtered (Eq. 9)."""
+        if not self.config.decoupling:
+            return logits.sigmoid()
+        classes, other = logits[:, 2:], logits[:, OTHER_FOREGROUND : OTHER_FOREGROUND + 1]
+        alpha = self.config.alpha_nf if self.config.noise_filtering else 1.0
+        return filter_noise(classes.sigmoid(), classes, other, alpha)
+
+    def _fused(self, pixel: Tensor, posterior: Posterior | None, features: Features) -> Tensor:
+        """Eq. 3, with the posterior given: today's, or the previous model's."""
+        if posterior is None:
+            return pixel
+        return fuse(pixel, posterior(features.pooled).float().sigmoid(), self.config.alpha_bc)
+
+    def image_classes(self, prediction: Prediction) -> Tensor:
+        """Classes that the final prediction gives more than the smallest share of the picture."""
+        return classes_present(prediction.labels, prediction.scores.shape[1] - 1, self.config.pseudo_min_share)
+
+
+class _Previous:
+    """f_{t-1}: the model as it stood after the last step.
+
+    It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on learning,
+    so they are copies.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.permanent: Head = copy.deepcopy(network.permanent)
+        self.posterior: Posterior | None = copy.deepcopy(network.posterior)
+        self.heads = list(network.temporary)
+        for module in (self.permanent, self.posterior):
+            if module is not None:
+                freeze(module)
+
+    @torch.no_grad()
+    def logits(self, features: Features) -> list[Tensor]:
+        """Of the permanent branch and of every old head, at the heads' own resolution."""
+        return [head(features.decoded, features.stages).float() for head in (self.permanent, *self.heads)]

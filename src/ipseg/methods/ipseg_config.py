@@ -1,0 +1,102 @@
+"""The settings of IPSeg: the paper's defaults, and the authors' code where it differs as options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ipseg.errors import UserError, require_at_least, require_between
+from ipseg.model.network import ModelConfig, Network
+
+if TYPE_CHECKING:
+    from ipseg.methods.ipseg import IPSeg
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPSegConfig:
+    """IPSeg. The defaults are the paper's; where the authors' code differs, that is an option."""
+
+    name: str = "ipseg"
+    """The method."""
+
+    image_posterior: bool = True
+    """IP: train an image posterior and weigh the pixels' scores with it (Eq. 2, 3)."""
+
+    decoupling: bool = True
+    """SD: permanent and temporary branches with their own labels (Eq. 5, 6). Off: SSUL's one label map and one loss."""
+
+    noise_filtering: bool = True
+    """NF: scale down what a head gives to other foreground (Eq. 9). Needs decoupling."""
+
+    alpha_bc: float = 0.9
+    """Stands in for the posterior of the background (Eq. 3)."""
+
+    alpha_nf: float = 0.4
+    """Factor for class scores where their own head rates other foreground as high (Eq. 9). 1 switches the filter off."""
+
+    lambda_current: float = 0.5
+    """Weight of the temporary branch's loss, lambda_1 (Eq. 7)."""
+
+    lambda_permanent: float = 0.5
+    """Weight of the permanent branch's loss, lambda_2 (Eq. 7)."""
+
+    image_labels: Literal["part", "pseudo", "full"] = "pseudo"
+    """Labels of the posterior for old classes: none, the previous heads' (the paper's), or ground truth (an oracle)."""
+
+    pseudo_min_share: float = 0.0038
+    """An old class is in a picture if the previous heads give it more than this share (the authors' 1000 of 513 x 513)."""
+
+    confidence: float | None = None
+    """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7
+    (SSUL's). The authors' code uses 0.7 throughout."""
+
+    rehearsal: float = 0.5
+    """Share of a batch that rehearses segmentation on remembered pictures. 0 is Eq. 6 to the letter."""
+
+    posterior_current: float | None = None
+    """Share of current pictures among those that train the posterior. null: the authors', |C_t| / |C_1:t|, at least one."""
+
+    unknown: Literal["auto", "drop", "background"] = "auto"
+    """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors' code).
+    auto: dropped with decoupling, added without."""
+
+    permanent_lr: float = 0.1
+    """The permanent branch learns at this multiple of the rate after the base step."""
+
+    backbone_lr: float = 0.1
+    """The backbone learns at this multiple of the rate in the base step."""
+
+    def __post_init__(self) -> None:
+        require_between("method.alpha_bc", self.alpha_bc, 0, 1)
+        require_between("method.alpha_nf", self.alpha_nf, 0, 1)
+        require_between("method.pseudo_min_share", self.pseudo_min_share, 0, 1)
+        require_between("method.confidence", self.confidence or 0, 0, 1)
+        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        require_between("method.posterior_current", self.posterior_current or 0, 0, 1)
+        for name in ("lambda_current", "lambda_permanent", "permanent_lr", "backbone_lr"):
+            require_at_least(f"method.{name}", getattr(self, name), 0)
+        if self.noise_filtering and not self.decoupling:
+            raise UserError(
+                "method.noise_filtering needs method.decoupling: without it heads have no channel for other foreground. "
+                "Set noise_filtering: false as well."
+            )
+
+    @property
+    def threshold(self) -> float:
+        """The confidence in force."""
+        return self.confidence if self.confidence is not None else 0.0 if self.decoupling else 0.7
+
+    @property
+    def unknown_is_background(self) -> bool:
+        """Whether the unknown channel joins the background at inference."""
+        return self.unknown == "background" or (self.unknown == "auto" and not self.decoupling)
+
+    def oracle(self) -> list[str]:
+        """Full image labels are not to be had in a real step."""
+        return ["method.image_labels=full"] if self.image_posterior and self.image_labels == "full" else []
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSeg:
+        """Make the method with its network."""
+        from ipseg.methods.ipseg import IPSeg
+
+        return IPSeg(self, Network(model, posterior=self.image_posterior, pretrained=pretrained))

@@ -1,0 +1,52 @@
+"""Label reassignment: what each branch is taught, from ground truth, the previous model and saliency (Eq. 5).
+
+Ground truth y holds the learned indices of this step's classes, 0 for everything else (c_b) and 255 where nothing counts.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
+from ipseg.scenario.split import IGNORE
+
+
+def permanent_labels(y: Tensor, old: Tensor, salient: Tensor) -> Tensor:
+    """Eq. 5, first half: y~^p, for the permanent branch.
+
+    c_i (ignored) on this step's classes and where the previous model sees an old class, c'_u where something else stands
+    out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1.
+    """
+    labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
+    return labels.masked_fill((y != 0) | old, IGNORE)
+
+
+def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:
+    """Eq. 5, second half: y~^t, for the step's own branch, whose channels are c_f, c'_b and then its classes.
+
+    `first` is the learned index of the step's first class.
+    """
+    labels = torch.where(salient, OTHER_FOREGROUND, PURE_BACKGROUND)
+    labels = torch.where(y > 0, y - first + 2, labels)
+    return labels.masked_fill(y == IGNORE, IGNORE)
+
+
+def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
+    """What SSUL teaches: unknown, background and all classes in one label map (channels c_u, c_b, C_1:t).
+
+    `old_class` holds the learned index of an old class where the previous model sees one, 0 elsewhere.
+    """
+    labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
+    labels = torch.where(old_class > 0, old_class + 1, labels)
+    labels = torch.where(y > 0, y + 1, labels)
+    return labels.masked_fill(y == IGNORE, IGNORE)
+
+
+def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Tensor:
+    """(B, classes) bool: which learned indices cover more than `min_share` of the counted pixels of each label map."""
+    flat = labels.flatten(1)
+    flat = flat.masked_fill((flat < 0) | (flat > classes), classes + 1)
+    counts = torch.zeros(len(flat), classes + 2, device=flat.device)
+    counts.scatter_add_(1, flat, torch.ones_like(flat, dtype=counts.dtype))
+    return counts[:, 1:-1] > min_share * counts[:, :-1].sum(1, keepdim=True)

@@ -1,0 +1,1 @@
+"""The network: backbone, decoder, heads that grow, image posterior, their fusion."""

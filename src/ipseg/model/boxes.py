@@ -1,0 +1,50 @@
+"""Where the picture lies in a padded canvas, so that padding stays out of everything that looks at the whole picture.
+
+A box is (top, left, bottom, right) in pixels of the canvas. Crops, letterboxed pictures and pictures padded to a multiple of
+the stride are all rectangles, so four numbers say it exactly.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def full_boxes(images: Tensor) -> Tensor:
+    """Boxes of pictures that fill their canvas."""
+    height, width = images.shape[-2:]
+    return torch.tensor([0.0, 0.0, height, width], device=images.device).expand(len(images), 4)
+
+
+def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """(B, H, W) bool: pixels whose centre lies in the picture."""
+    rows = torch.arange(size[0], device=boxes.device) + 0.5
+    columns = torch.arange(size[1], device=boxes.device) + 0.5
+    top, left, bottom, right = (edge[:, None] for edge in boxes.unbind(1))
+    in_rows = (rows >= top) & (rows < bottom)
+    in_columns = (columns >= left) & (columns < right)
+    return in_rows[:, :, None] & in_columns[:, None, :]
+
+
+def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) -> Tensor:
+    """(B, C, bins, bins): the mean of the features over each of bins x bins equal parts of the picture's box.
+
+    Cells count by the area that they share with a part. For a picture that fills the canvas, and a feature map that
+    divides evenly, this is adaptive average pooling.
+    """
+    height, width = features.shape[-2:]
+    rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], height, bins)
+    columns = _shares(boxes[:, 1], boxes[:, 3], canvas[1], width, bins)
+    return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
+
+
+def _shares(start: Tensor, end: Tensor, pixels: int, cells: int, bins: int) -> Tensor:
+    """(B, bins, cells): how much of each part lies in each cell, along one axis; rows sum to one."""
+    scale = cells / pixels
+    edges = torch.linspace(0, 1, bins + 1, device=start.device)
+    cuts = (start[:, None] + (end - start)[:, None] * edges) * scale
+    cell = torch.arange(cells, device=start.device)
+    low = torch.maximum(cuts[:, :-1, None], cell)
+    high = torch.minimum(cuts[:, 1:, None], cell + 1)
+    overlap = (high - low).clamp(min=0)
+    return overlap / overlap.sum(-1, keepdim=True).clamp(min=1e-6)

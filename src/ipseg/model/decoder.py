@@ -1,0 +1,36 @@
+"""ASPP, the decoder of DeepLab V3, on the last stage of the backbone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.model.boxes import pool
+
+
+def conv_block(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.Sequential:
+    """Convolution, batch normalisation, ReLU."""
+    padding = dilation * (kernel // 2)
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, padding=padding, dilation=dilation, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )
+
+
+class Aspp(nn.Module):
+    """Atrous spatial pyramid pooling: one point-wise, three dilated and one whole-picture view, projected together."""
+
+    def __init__(self, inputs: int, width: int, rates: tuple[int, ...], dropout: float) -> None:
+        super().__init__()
+        self.views = nn.ModuleList(
+            [conv_block(inputs, width, 1), *(conv_block(inputs, width, 3, dilation=rate) for rate in rates)]
+        )
+        self.whole = conv_block(inputs, width, 1)
+        self.project = nn.Sequential(conv_block(width * (len(rates) + 2), width, 1), nn.Dropout(dropout))
+
+    def forward(self, features: Tensor, boxes: Tensor, canvas: tuple[int, int]) -> Tensor:
+        """The picture's mean is taken over its box: padding does not reach it."""
+        whole = self.whole(pool(features, boxes, canvas, 1).to(features.dtype)).expand(-1, -1, *features.shape[-2:])
+        decoded: Tensor = self.project(torch.cat([*(view(features) for view in self.views), whole], dim=1))
+        return decoded

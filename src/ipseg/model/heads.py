@@ -1,0 +1,63 @@
+"""Segmentation heads: the permanent branch phi_p and the temporary branches phi_t are built alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ipseg.model.decoder import conv_block
+
+UNKNOWN, PURE_BACKGROUND = 0, 1
+"""Channels of the permanent branch: c'_u and c'_b."""
+OTHER_FOREGROUND = 0
+"""Channel c_f of a temporary branch; c'_b follows as 1, then the step's classes."""
+
+
+class Trunk(nn.Module):
+    """Three 3x3 convolutions with upsampling between them, each also fed with the stage of its resolution (3, 2, 1)."""
+
+    def __init__(self, stages: Sequence[int], inputs: int, width: int) -> None:
+        super().__init__()
+        widths = [inputs, width, width]
+        self.blocks = nn.ModuleList(
+            conv_block(before + stage, width, 3) for before, stage in zip(widths, stages[::-1], strict=True)
+        )
+
+    def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
+        """decoded: the decoder's output; stages: the backbone's first three, finest first."""
+        x = decoded
+        for block, stage in zip(self.blocks, stages[::-1], strict=True):
+            x = block(torch.cat([resize(x, stage.shape[-2:]), stage], dim=1))
+        return x
+
+
+class Head(nn.Module):
+    """A trunk and a point-wise classifier."""
+
+    def __init__(self, stages: Sequence[int], inputs: int, width: int, outputs: int) -> None:
+        super().__init__()
+        self.trunk = Trunk(stages, inputs, width)
+        self.classifier = nn.Conv2d(width, outputs, 1)
+
+    def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
+        """(B, outputs, H/4, W/4) logits."""
+        logits: Tensor = self.classifier(self.trunk(decoded, stages))
+        return logits
+
+    @torch.no_grad()
+    def start_from(self, permanent: Head, rows: Sequence[int]) -> None:
+        """Begin as a copy of the permanent branch; output row i starts as its row rows[i].
+
+        A new head starts where unknown objects already are; from scratch it would first relearn "not background".
+        """
+        self.trunk.load_state_dict(permanent.trunk.state_dict())
+        for target, source in zip(self.classifier.parameters(), permanent.classifier.parameters(), strict=True):
+            target.copy_(source[list(rows)])
+
+
+def resize(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Bilinear, half-pixel centres; the picture itself where the size is right already."""
+    return x if x.shape[-2:] == tuple(size) else F.interpolate(x, tuple(size), mode="bilinear", align_corners=False)

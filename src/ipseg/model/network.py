@@ -1,0 +1,135 @@
+"""The whole network: backbone, decoder, one permanent branch, one temporary branch a step, the image posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ipseg.errors import require_at_least, require_between
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.boxes import full_boxes, inside
+from ipseg.model.decoder import Aspp
+from ipseg.model.heads import Head, resize
+from ipseg.model.posterior import Posterior, pool_parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of the network."""
+
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    """The feature extractor."""
+
+    width: int = 256
+    """Channels of the decoder and of every head."""
+
+    rates: tuple[int, ...] = (6, 12, 18)
+    """Dilations of the ASPP decoder."""
+
+    decoder_dropout: float = 0.1
+    """After the decoder's projection."""
+
+    posterior_width: int = 4096
+    """Of the posterior's two shared fully connected layers."""
+
+    posterior_dropout: float = 0.5
+    """After each of them."""
+
+    def __post_init__(self) -> None:
+        require_at_least("model.width", self.width, 1)
+        require_at_least("model.posterior_width", self.posterior_width, 1)
+        require_between("model.decoder_dropout", self.decoder_dropout, 0, 1)
+        require_between("model.posterior_dropout", self.posterior_dropout, 0, 1)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What one pass through backbone and decoder leaves for every branch."""
+
+    stages: tuple[Tensor, ...]
+    """The backbone's first three stages, finest first."""
+    decoded: Tensor
+    pooled: Tensor
+    """The posterior's view of the last stage."""
+    canvas: tuple[int, int]
+    """Size of the padded pictures."""
+    size: tuple[int, int]
+    """Size of the pictures as they came."""
+
+    def __getitem__(self, rows: slice) -> Features:
+        stages = tuple(stage[rows] for stage in self.stages)
+        return Features(stages, self.decoded[rows], self.pooled[rows], self.canvas, self.size)
+
+    def enlarge(self, logits: Tensor) -> Tensor:
+        """Logits of a head at the size of the pictures."""
+        return resize(logits, self.canvas)[..., : self.size[0], : self.size[1]]
+
+
+class Encoder(nn.Module):
+    """Backbone and decoder: everything that is frozen after the base step."""
+
+    def __init__(self, config: ModelConfig, *, pretrained: bool = True) -> None:
+        super().__init__()
+        self.backbone = config.backbone.build(pretrained=pretrained)
+        self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
+
+    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Features:
+        """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
+        boxes = full_boxes(images) if boxes is None else boxes
+        size = (images.shape[-2], images.shape[-1])
+        padded = _pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
+        canvas = (padded.shape[-2], padded.shape[-1])
+        *stages, last = self.backbone(padded, inside(boxes, canvas))
+        decoded = self.decoder(last, boxes, canvas)
+        return Features(tuple(stages), decoded, pool_parts(last, boxes, canvas), canvas, size)
+
+
+class Network(nn.Module):
+    """The network of IPSeg. Its branches are called by the method, on the features of one pass."""
+
+    def __init__(self, config: ModelConfig, *, posterior: bool = True, pretrained: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config, pretrained=pretrained)
+        self.permanent = self._head(2)
+        self.temporary = nn.ModuleList()
+        last = self.encoder.backbone.channels[-1]
+        self.posterior = Posterior(last, config.posterior_width, config.posterior_dropout) if posterior else None
+
+    def _head(self, outputs: int) -> Head:
+        return Head(self.encoder.backbone.channels[:3], self.config.width, self.config.width, outputs)
+
+    def grow(self, outputs: int, classes: int) -> Head:
+        """Add a temporary branch with that many channels, and the posterior's classifier for that many classes."""
+        head = self._head(outputs)
+        self.temporary.append(head)
+        if self.posterior is not None:
+            self.posterior.grow(classes)
+        self.to(self.permanent.classifier.weight.device)
+        return head
+
+
+def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
+    """Zeros to the right and below. A picture's canvas follows from its own size alone, whatever batch it is in."""
+    height, width = images.shape[-2:]
+    return F.pad(images, (0, -width % multiple, 0, -height % multiple))
+
+
+def freeze(module: nn.Module) -> None:
+    """No gradient, and batch statistics stay as they are."""
+    module.requires_grad_(requires_grad=False)
+    module.eval()
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+@torch.no_grad()
+def count_parameters(module: nn.Module) -> int:
+    """All parameters, frozen ones included."""
+    return sum(parameter.numel() for parameter in module.parameters())

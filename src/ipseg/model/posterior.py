@@ -1,0 +1,41 @@
+"""The image posterior branch psi: which classes are in the picture as a whole."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.model.boxes import pool
+
+BINS = 2
+
+
+class Posterior(nn.Module):
+    """2x2 pooling of the last stage, two shared fully connected layers, one classifier a step (section 3.3)."""
+
+    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.shared = nn.Sequential(
+            nn.Linear(inputs * BINS * BINS, width),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+        )
+        self.width = width
+        self.classifiers = nn.ModuleList()
+
+    def grow(self, classes: int) -> None:
+        """Add the classifier of a new step."""
+        self.classifiers.append(nn.Linear(self.width, classes))
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """(B, |C_1:t|) logits, in the order of learning."""
+        shared = self.shared(pooled)
+        return torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
+
+
+def pool_parts(features: Tensor, boxes: Tensor, canvas: tuple[int, int]) -> Tensor:
+    """The posterior's view of the last stage: the means of the picture's four quarters, flattened."""
+    return pool(features, boxes, canvas, BINS).flatten(1)

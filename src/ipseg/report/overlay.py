@@ -1,0 +1,173 @@
+"""Pictures for people: a label map laid over its image, a legend below, contact sheets, heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from ipseg.errors import UserError
+from ipseg.report.palette import IGNORE, Bytes, as_labels, colours
+
+Entry = tuple[Sequence[int], str]
+"""A line of a legend: colour and text."""
+
+DARKER = 0.55
+"""An outline is its class's colour times this."""
+_INK, _PAPER = (34, 38, 46), (255, 255, 255)
+_LEGIBLE = 320
+"""Pictures with a legend are made at least this wide."""
+_RAMP = ("0b0724", "3b0f70", "8c2981", "de4968", "fe9f6d", "fcfdbf")
+"""Dark to light in even steps of lightness, after matplotlib's magma."""
+
+
+def overlay(image: Bytes, labels: NDArray[np.integer], names: Sequence[str], alpha: float = 0.55) -> Image.Image:
+    """The image with its classes in colour and outlined; background stays as it is, ignored pixels are hatched.
+
+    names[0] is the background; `alpha` is how much of the colour covers the image.
+    """
+    labels = checked(image, labels, names)
+    share = np.full(labels.shape, alpha)
+    share[labels == 0] = 0
+    share[(labels == IGNORE) & hatching(labels.shape)] = 0.15
+    colour = colours(256)[labels] * 1.0
+    edge = outline(labels)
+    colour[edge] *= DARKER
+    share[edge] = max(alpha, 0.9)
+    blended = image + share[..., None] * (colour - image)
+    return Image.fromarray(blended.round().astype(np.uint8))
+
+
+def checked(image: Bytes, labels: NDArray[np.integer], names: Sequence[str]) -> Bytes:
+    """The labels as bytes; an error where they do not belong to the image or the names."""
+    labels = as_labels(labels)
+    if image.dtype != np.uint8 or image.shape != (*labels.shape, 3):
+        raise UserError(
+            f"image {image.shape} of {image.dtype} and labels {labels.shape} do not fit; "
+            "an image is (height, width, 3) uint8 and its labels are (height, width)."
+        )
+    unnamed = sorted(set(np.unique(labels).tolist()) - set(range(len(names))) - {IGNORE})
+    if unnamed:
+        raise UserError(f"labels {unnamed} have no name: there are {len(names)} names, background included.")
+    return labels
+
+
+def outline(labels: Bytes) -> NDArray[np.bool_]:
+    """Where a class begins: pixels with another label beside them. Never background: the image shows there."""
+    edge = np.zeros(labels.shape, dtype=bool)
+    for width in range(1, 1 + max(1, round(min(labels.shape) / 400))):
+        across, down = labels[:, width:] != labels[:, :-width], labels[width:] != labels[:-width]
+        edge[:, width:] |= across
+        edge[:, :-width] |= across
+        edge[width:] |= down
+        edge[:-width] |= down
+    inside: NDArray[np.bool_] = edge & (labels != 0) & (labels != IGNORE)
+    return inside
+
+
+def hatching(shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Diagonal stripes: true on the gaps between them."""
+    height, width = shape
+    stripe = max(2, min(shape) // 64)
+    gaps: NDArray[np.bool_] = np.add.outer(np.arange(height), np.arange(width)) // stripe % 2 == 1
+    return gaps
+
+
+def legend_entries(labels: NDArray[np.integer], names: Sequence[str]) -> list[Entry]:
+    """Colour and name of exactly the classes that the labels hold, in the order of learning; background has none."""
+    texts = {**dict(enumerate(names)), IGNORE: "ignored"}
+    return [(tuple(colours(256)[label].tolist()), texts[label]) for label in np.unique(labels).tolist() if label]
+
+
+def with_legend(picture: Image.Image, entries: Sequence[Entry]) -> Image.Image:
+    """The picture with its legend below it. A tiny picture is enlarged so that the legend can be read."""
+    picture = _enlarged(picture, _LEGIBLE)
+    if not entries:
+        return picture
+    size = max(15, picture.width // 55)
+    font = ImageFont.load_default(size)
+    pad = round(size * 0.8)
+    spots = _flow([_fitted(text, font, picture.width - 4 * pad) for _, text in entries], font, picture.width, pad)
+    line = round(size * 1.65)
+    sheet = Image.new("RGB", (picture.width, picture.height + 2 * pad + line * (spots[-1][1] + 1)), _PAPER)
+    sheet.paste(picture, (0, 0))
+    draw = ImageDraw.Draw(sheet)
+    for (colour, _), (left, row, text) in zip(entries, spots, strict=True):
+        middle = picture.height + pad + line * row + line // 2
+        box = (left, middle - size // 2, left + size, middle - size // 2 + size)
+        draw.rounded_rectangle(box, radius=size // 5, fill=(colour[0], colour[1], colour[2]), outline=(0, 0, 0))
+        draw.text((left + size * 1.45, middle), text, fill=_INK, font=font, anchor="lm")
+    return sheet
+
+
+def grid(rows: list[list[Image.Image]], column_titles: Sequence[str], row_titles: Sequence[str]) -> Image.Image:
+    """A contact sheet: one row a thing, one column a view of it. Rows may be short; small pictures are enlarged."""
+    if len(row_titles) != len(rows) or any(len(row) > len(column_titles) for row in rows):
+        raise UserError(f"{len(rows)} rows of pictures, {len(row_titles)} row and {len(column_titles)} column titles.")
+    rows = [[_enlarged(picture, 160) for picture in row] for row in rows]
+    widths = [max((row[i].width for row in rows if i < len(row)), default=0) for i in range(len(column_titles))]
+    heights = [max((picture.height for picture in row), default=0) for row in rows]
+    size = max(14, max(widths, default=0) // 18)
+    font = ImageFont.load_default(size)
+    gap = size // 2
+    row_titles = [_fitted(title, font, 12 * size) for title in row_titles]
+    margin = 2 * gap + round(max((font.getlength(title) for title in row_titles), default=0))
+    head = 3 * gap + size
+    lefts = np.cumsum([margin + gap, *(width + gap for width in widths)]).tolist()
+    tops = np.cumsum([head, *(height + gap for height in heights)]).tolist()
+    sheet = Image.new("RGB", (lefts[-1], tops[-1]), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    for title, left, width in zip(column_titles, lefts, widths, strict=False):
+        draw.text((left + width / 2, head / 2), _fitted(title, font, width), fill=_INK, font=font, anchor="mm")
+    for title, row, top, height in zip(row_titles, rows, tops, heights, strict=False):
+        draw.text((margin - gap / 2, top + height / 2), title, fill=_INK, font=font, anchor="rm")
+        for picture, left, width in zip(row, lefts, widths, strict=False):
+            sheet.paste(picture, (left + (width - picture.width) // 2, top + (height - picture.height) // 2))
+    return sheet
+
+
+def heatmap(values: NDArray[np.floating]) -> Image.Image:
+    """Values from 0 (dark) to 1 (light) as colours; light grey where there is no value (NaN)."""
+    if values.ndim != 2:
+        raise UserError(f"a heat map shows (height, width) values, not {values.shape}.")
+    anchors = np.array([list(bytes.fromhex(colour)) for colour in _RAMP])
+    places = np.linspace(0, 1, len(anchors))
+    known = np.nan_to_num(values, nan=0.0)
+    channels = [np.interp(known, places, anchors[:, channel]) for channel in range(3)]
+    pixels = np.stack(channels, axis=-1).round().astype(np.uint8)
+    pixels[np.isnan(values)] = colours(256)[IGNORE]
+    return Image.fromarray(pixels)
+
+
+def _enlarged(picture: Image.Image, least: int) -> Image.Image:
+    """The picture at least this wide, whole pixels becoming whole squares."""
+    factor = -(-least // picture.width)
+    if factor <= 1:
+        return picture.convert("RGB")
+    size = (picture.width * factor, picture.height * factor)
+    return picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
+    """The text, cut short where it is wider than the room for it."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def _flow(
+    texts: Sequence[str], font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int, pad: int
+) -> list[tuple[int, int, str]]:
+    """Left edge and row of each entry, written like words on lines."""
+    spots, left, row = [], pad, 0
+    for text in texts:
+        needed = round(font.getlength(text)) + 3 * pad
+        if left > pad and left + needed > width:
+            left, row = pad, row + 1
+        spots.append((left, row, text))
+        left += needed + pad
+    return spots

@@ -1,0 +1,101 @@
+"""Tables for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ipseg.evaluation.results import BACKGROUND, RunResult, StepResult
+from ipseg.report.rows import COLUMNS, Cell, comparison_rows, notes, percent
+
+_BAR = 24
+"""Characters of a full bar."""
+
+
+def comparison(results: Sequence[RunResult]) -> Table:
+    """One row a run, the best of each column in bold."""
+    rows = comparison_rows(results)
+    mixed = len({row.scenario for row in rows}) > 1
+    title = None if mixed or not rows else rows[0].scenario
+    table = _table(title, ["method", "scenario"] if mixed else ["method"], COLUMNS)
+    table.caption = Text(".\n".join(notes(results)) + ".", style="dim")
+    for row in rows:
+        head = [row.name, row.scenario] if mixed else [row.name]
+        table.add_row(*map(Text, head), *map(_rich, row.cells))
+    return table
+
+
+def markdown(results: Sequence[RunResult]) -> str:
+    """The same comparison for a README or a pull request."""
+    rows = comparison_rows(results)
+    mixed = len({row.scenario for row in rows}) > 1
+    head = ["method", "scenario"] if mixed else ["method"]
+    lines = [_line([*head, *COLUMNS]), _line(["---"] * len(head) + ["---:"] * len(COLUMNS))]
+    for row in rows:
+        cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
+        lines.append(_line([_escaped(name) for name in (row.name, row.scenario)[: len(head)]] + cells))
+    return "\n".join([*lines, "", *(f"{note}.  " for note in notes(results))]).rstrip() + "\n"
+
+
+def steps_table(result: RunResult) -> Table:
+    """One row a step: what was learned, and how good everything known by then is."""
+    title = f"{result.name} · {result.scenario} {result.setting} · seed {result.seed}"
+    table = _table(title, ["step", "new classes"], ["base", "new", "all", "images right"])
+    table.caption = Text("mIoU in percent; images right: posterior and pixels find exactly the classes shown.", "dim")
+    for step in result.steps:
+        groups = [percent(step.miou.get(group)) for group in ("base", "new", "all")]
+        exact = (step.image_accuracy or {}).get("all", {}).get("both")
+        table.add_row(str(step.step), Text(_listed(step.new)), *groups, percent(exact))
+    return table
+
+
+def class_table(step: StepResult) -> Table:
+    """The IoU of every class after a step, in the order of learning, with a bar to see it at a glance."""
+    table = _table(f"after step {step.step}", ["class"], ["IoU"])
+    table.add_column("")
+    for name, value in step.iou.items():
+        style = "dim" if name == BACKGROUND else "bold" if name in step.new else ""
+        bar = Text("━" * round(_BAR * (value or 0)), style="cyan")
+        table.add_row(Text(name, style=style), percent(value), bar)
+    if step.new:
+        table.caption = Text("IoU in percent; bold: learned in this step.", style="dim")
+    return table
+
+
+def _table(title: str | None, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=Text(title, style="bold") if title else None, box=box.SIMPLE_HEAD, caption_justify="left")
+    table.title_justify = "left"
+    for word in words:
+        table.add_column(word, overflow="fold")
+    for number in numbers:
+        table.add_column(number, justify="right", no_wrap=True)
+    return table
+
+
+def _rich(cell: Cell) -> Text:
+    return Text(cell.text, style="bold green" if cell.best else "")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _escaped(name: str) -> str:
+    """A name that Markdown shows as it is."""
+    for special in "\\|*_`<[":
+        name = name.replace(special, "\\" + special)
+    return name.replace("\n", " ")
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    """The names, or the first of them and how many follow.
+
+    >>> _listed(["cat", "dog", "cow"], most=1)
+    'cat and 2 more'
+    """
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -1,0 +1,1 @@
+"""What is learned when: classes, their order, the steps, and which labels a step may see."""

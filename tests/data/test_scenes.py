@@ -1,0 +1,171 @@
+"""The drawn scenes: what must hold of every picture, and of many."""
+
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+from ipseg.data.scenes.classes import class_names, look_alike, sketches
+from ipseg.data.scenes.draw import INSIDE, VISIBLE, Scene, Stage, draw
+from ipseg.data.scenes.figure import posed
+from ipseg.data.scenes.paint import paint
+from ipseg.data.scenes.texture import Palette
+from ipseg.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Scene]:
+    return [draw(5, index, (96, 96), 12) for index in range(200)]
+
+
+def same(one: Scene, other: Scene) -> bool:
+    pairs = ((one.image, other.image), (one.mask, other.mask), (one.saliency, other.saliency))
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_the_same_arguments_draw_the_same_picture_in_any_order():
+    forward = [draw(3, index, (48, 48), 12) for index in range(4)]
+    np.random.seed(1)  # numpy's global state must not matter
+    backward = [draw(3, index, (48, 48), 12) for index in reversed(range(4))]
+    assert all(same(a, b) for a, b in zip(forward, reversed(backward), strict=True))
+
+
+def test_another_process_draws_the_same_picture():
+    code = "from ipseg.data.scenes.draw import draw; import zlib; s = draw(3, 7, (48, 64), 12);"
+    code += "print(*[zlib.crc32(a.tobytes()) for a in (s.image, s.mask, s.saliency)])"
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
+    scene = draw(3, 7, (48, 64), 12)
+    assert theirs == [str(zlib.crc32(part.tobytes())) for part in (scene.image, scene.mask, scene.saliency)]
+
+
+def test_seed_index_and_number_of_classes_each_change_the_picture():
+    first = draw(0, 0, (48, 48), 12)
+    assert not any(same(first, other) for other in (draw(1, 0, (48, 48), 12), draw(0, 1, (48, 48), 12)))
+    assert not same(first, draw(0, 0, (48, 48), 13))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (32, 200), (150, 40), (97, 131), (320, 256)])
+def test_any_size_and_shape_can_be_drawn(size):
+    for index in range(6):
+        scene = draw(1, index, size, 20)
+        assert scene.image.shape == (*size, 3)
+        assert scene.mask.shape == scene.saliency.shape == size
+        assert (scene.image.dtype, scene.mask.dtype, scene.saliency.dtype) == (np.uint8, np.uint8, np.bool_)
+        assert 0 < (scene.mask > 0).mean() < 0.9
+
+
+def test_a_picture_smaller_than_the_smallest_is_refused():
+    with pytest.raises(UserError, match="at least 32"):
+        draw(0, 0, (31, 64), 12)
+
+
+def stages(count: int) -> list[Stage]:
+    made = [Stage(np.random.default_rng([9, index]), (64, 64)) for index in range(count)]
+    for stage in made:
+        stage.scatter_clutter()
+        stage.place_objects(12)
+    return made
+
+
+def test_a_picture_shows_one_to_five_objects_two_and_a_half_on_average():
+    counts = [len(stage.objects) for stage in stages(200)]
+    assert set(counts) == {1, 2, 3, 4, 5}
+    assert 2.3 <= np.mean(counts) <= 2.8
+
+
+def test_no_object_is_hidden_by_more_than_it_may_be():
+    for stage in stages(60):
+        for owner, area in stage.areas.items():
+            assert (stage.owner == owner).sum() >= VISIBLE * area
+        last = max(stage.objects)  # lies on top: only the picture's edge can take from it
+        assert (stage.owner == last).sum() >= INSIDE * stage.areas[last]
+
+
+def test_sixty_names_exist_and_are_unique():
+    assert len(set(class_names(60))) == 60
+    assert all(len(class_names(count)) == count for count in range(2, 61))
+
+
+def test_the_first_half_of_the_classes_has_its_look_alikes_in_the_second():
+    names = class_names(12)
+    assert [(names[i], names[look_alike(i, 12)]) for i in range(3)] == [
+        ("cow", "horse"),
+        ("bus", "car"),
+        ("cup", "teapot"),
+    ]
+    for count in range(2, 61):
+        others = [look_alike(index, count) for index in range(count)]
+        assert others.count(None) == count % 2
+        assert all(others[other] == index for index, other in enumerate(others) if other is not None)
+
+
+@pytest.mark.parametrize("count", [0, 1, 61])
+def test_a_number_of_classes_that_does_not_exist_is_refused(count):
+    with pytest.raises(UserError, match="between 2 and 60"):
+        class_names(count)
+    with pytest.raises(UserError, match="between 2 and 60"):
+        draw(0, 0, (64, 64), count)
+
+
+@pytest.mark.parametrize("count", [12, 60])
+def test_every_class_appears_and_none_beyond(count):
+    seen = np.zeros(256, int)
+    for index in range(4 * count):
+        seen += np.bincount(draw(2, index, (32, 32), count).mask.ravel(), minlength=256)
+    assert (seen[1 : count + 1] > 10).all()
+    assert not seen[count + 1 :].any()
+
+
+def test_every_sketch_fills_a_fair_part_of_its_frame():
+    rng = np.random.default_rng(0)
+    for name, sketch in zip(class_names(60), sketches(60), strict=True):
+        sprite = paint(posed(sketch(rng), rng), 60, Palette(rng), -2.0, rng)
+        assert 0.1 < sprite.solid.sum() / 60**2 < 0.95, name
+
+
+def test_colour_does_not_tell_look_alikes_apart(many):
+    """A nearest-mean classifier on the mean colour of an object's pixels is right about as often as a coin."""
+    colours: dict[int, list[np.ndarray]] = {kind: [] for kind in range(12)}
+    for scene in many:
+        for value in np.unique(scene.mask[scene.mask > 0]):
+            colours[int(value) - 1].append(scene.image[scene.mask == value].mean(axis=0))
+    right = total = 0
+    for pair in ((kind, look_alike(kind, 12)) for kind in range(6)):
+        train = [np.mean(colours[kind][::2], axis=0) for kind in pair]
+        for truth, kind in enumerate(pair):
+            for colour in colours[kind][1::2]:
+                right += int(np.argmin([np.linalg.norm(colour - mean) for mean in train])) == truth
+                total += 1
+    assert total > 150
+    assert 0.38 < right / total < 0.62
+
+
+def test_colour_does_not_tell_objects_from_their_surroundings(many):
+    inside = np.concatenate([scene.image[scene.mask > 0] for scene in many]).astype(float)
+    outside = np.concatenate([scene.image[scene.mask == 0] for scene in many]).astype(float)
+    apart = np.abs(inside.mean(axis=0) - outside.mean(axis=0)) / outside.std(axis=0)
+    assert (apart < 0.5).all()
+
+
+def test_saliency_is_good_and_not_perfect(many):
+    truth = [scene.mask > 0 for scene in many]
+    both = sum(int((scene.saliency & t).sum()) for scene, t in zip(many, truth, strict=True))
+    recall = both / sum(int(t.sum()) for t in truth)
+    precision = both / sum(int(scene.saliency.sum()) for scene in many)
+    overlap = [(s.saliency & t).sum() / (s.saliency | t).sum() for s, t in zip(many, truth, strict=True)]
+    assert 0.76 < recall < 0.90
+    assert 0.82 < precision < 0.97
+    assert 0.66 < np.mean(overlap) < 0.84
+
+
+def test_saliency_misses_whole_objects_and_takes_clutter_for_objects(many):
+    missed = [
+        not scene.saliency[scene.mask == value].any()
+        for scene in many
+        for value in np.unique(scene.mask[scene.mask > 0])
+    ]
+    assert 0.05 < np.mean(missed) < 0.25
+    fooled = [(scene.saliency & (scene.mask == 0)).sum() > 0.02 * scene.mask.size for scene in many]
+    assert 0.1 < np.mean(fooled) < 0.6

@@ -1,0 +1,101 @@
+"""Results of a run: what is derived from the steps, and the file they stand in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ipseg.errors import UserError
+from ipseg.evaluation.metrics import miou_groups
+from ipseg.evaluation.results import RunResult, StepResult, forgetting
+
+
+def step(index: int, new: tuple[str, ...], iou: dict[str, float | None], **rest) -> StepResult:
+    later = [name for name in iou if name not in ("background", "cat", "dog")]
+    return StepResult(step=index, new=new, iou=iou, miou=miou_groups(iou, ["cat", "dog"], later), images=7, **rest)
+
+
+STEPS = (
+    step(0, ("cat", "dog"), {"background": 0.9, "cat": 0.6, "dog": 0.6}),
+    step(1, ("cow",), {"background": 0.8, "cat": 0.7, "dog": 0.3, "cow": 0.6}),
+    step(
+        2,
+        ("sheep",),
+        {"background": 0.8, "cat": 0.5, "dog": None, "cow": 0.8, "sheep": 0.3},
+        image_accuracy={"all": {"posterior": 0.5, "pixel": 0.25, "both": None}},
+    ),
+)
+RUN = RunResult(
+    name="IPSeg", method="ipseg", scenario="voc/2-1", setting="overlap", seed=3, steps=STEPS, oracle=("labels",),
+    info={"steps": 3},
+)  # fmt: skip
+
+
+def test_forgetting_is_the_best_earlier_iou_minus_the_last():
+    lost = forgetting(STEPS)
+    assert lost == {
+        "background": pytest.approx(0.1),
+        "cat": pytest.approx(0.2),  # best after step 1, not after its own
+        "dog": None,  # not in the last validation
+        "cow": pytest.approx(-0.2),  # got better
+    }
+
+
+def test_a_class_of_the_last_step_cannot_be_forgotten_yet():
+    assert "sheep" not in forgetting(STEPS)
+    assert forgetting(STEPS[:1]) == {}
+
+
+def test_final_is_the_last_step_the_average_over_steps_and_the_forgetting():
+    final = RUN.final()
+    assert final["miou"] == STEPS[-1].miou
+    assert final["average"] == pytest.approx((0.7 + 0.6 + 0.6) / 3)
+    assert final["forgetting_mean"] == pytest.approx((0.1 + 0.2 - 0.2) / 3)
+
+
+def test_a_run_without_steps_has_no_final():
+    empty = RunResult(name="n", method="m", scenario="s", setting="overlap", seed=0, steps=())
+    assert empty.final() == {}
+
+
+def test_a_run_is_complete_when_every_step_is_measured():
+    assert RUN.complete
+    unfinished = RunResult(
+        name="n", method="m", scenario="s", setting="overlap", seed=0, steps=STEPS[:2], info={"steps": 3}
+    )
+    assert not unfinished.complete
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "results.json"
+    RUN.write(path)
+    assert RunResult.read(path) == RUN
+    assert json.loads(path.read_text())["final"] == RUN.final()
+
+
+def test_results_of_a_newer_format_are_refused(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(RUN.to_json() | {"version": 2}))
+    with pytest.raises(UserError, match="format 2, this ipseg reads up to 1"):
+        RunResult.read(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"version": 1', "\x00", '{"name": "IPSeg"}', "[1]", '{"version": "x"}'])
+def test_damaged_results_are_refused(tmp_path, text):
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="the results is damaged"):
+        RunResult.read(path)
+
+
+def test_missing_results_are_named(tmp_path):
+    with pytest.raises(UserError, match="missing"):
+        RunResult.read(tmp_path / "results.json")
+
+
+def test_result_types_need_no_torch():
+    code = "import sys, ipseg.evaluation.results, ipseg.evaluation.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

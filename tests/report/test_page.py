@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipseg.errors import UserError
+from ipseg.report.page import Gallery, SceneRow, render_page, write_page
+
+
+class Reader(HTMLParser):
+    """What a page says and where its links lead."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+
+    def handle_data(self, data):
+        self.said.append(data)
+
+
+@pytest.fixture(scope="session")
+def page(runs, gallery) -> str:
+    return render_page("Title <script>", "One.\n\nTwo & three.", runs, gallery, {"seed": "0", "command": "ipseg demo"})
+
+
+def test_a_page_needs_nothing_but_itself(page):
+    links = Reader(page).links
+    assert links
+    assert all(link.startswith(("data:image/", "#")) for link in links)
+    assert set(re.findall(r"https?://[^\"' <]+", page)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert all(address.startswith(("data:", "#")) for address in re.findall(r"url\(([^)]*)\)", page))
+    assert "@import" not in page
+    assert "file:" not in page
+    assert str(Path.cwd()) not in page
+
+
+def test_names_are_text_and_never_markup(page):
+    tags = Reader(page).tags
+    assert "i" not in tags
+    assert tags.count("script") == 1
+    assert "<b>dog" not in page
+    assert "&lt;b&gt;dog&lt;/b&gt;" in page
+
+
+def test_every_run_class_step_and_fact_is_on_the_page(page, runs, gallery):
+    said = " ".join(Reader(page).said)
+    for word in (*(run.name for run in runs), *gallery.names, "Step 0", "Step 2", "Two & three.", "seed", "ipseg demo"):
+        assert word in said
+
+
+def test_every_run_has_a_picture_for_every_step(page, runs):
+    for run in runs:
+        name = run.name.replace("<", "&lt;").replace(">", "&gt;")
+        assert [page.count(f'alt="{name} after step {step}:') for step in range(3)] == [1, 1, 1]
+
+
+def test_a_page_stays_small(runs, tmp_path: Path, make_run, gallery):
+    random = np.random.default_rng(0)
+    blobs = np.kron(random.integers(0, 7, (8, 8)), np.ones((16, 16), int))
+    image = random.integers(0, 256, (128, 128, 3), dtype=np.uint8)  # noise: the worst there is to store
+    scene = SceneRow(image, blobs, {run.name: [blobs] * 6 for run in runs})
+    six = tuple((name,) for name in gallery.names[1:])
+    results = [make_run(run.name, steps=six) for run in runs]
+    write_page(tmp_path / "page.html", "t", "i", results, Gallery(gallery.names, [scene] * 4), {})
+    assert (tmp_path / "page.html").stat().st_size < 1_500_000
+
+
+def test_a_photograph_is_stored_smaller_than_it_came(runs, gallery):
+    image = np.full((900, 1600, 3), 90, np.uint8)
+    labels = np.full((900, 1600), 2)
+    page = render_page("t", "", runs, Gallery(gallery.names, [SceneRow(image, labels, {})]), {})
+    assert "data:image/jpeg" in page
+    assert 'alt="truth: car"' in page
+
+
+def test_a_run_that_learned_at_once_stands_below_the_last_step(runs, gallery, make_run):
+    scene = gallery.scenes[0]
+    joint = make_run("joint", steps=(gallery.names[1:],))
+    scene = replace(scene, predictions={**scene.predictions, "joint": [scene.truth]})
+    page = render_page("t", "", [*runs, joint], Gallery(gallery.names, [scene]), {})
+    assert 'alt="joint after step 2:' in page
+
+
+def test_a_page_without_pictures_or_results_is_still_a_page():
+    page = render_page("Nothing yet", "", [], Gallery(["background"]), {})
+    assert "Nothing yet" in page
+    assert "What it sees" not in page
+
+
+def test_a_prediction_of_another_size_is_refused(runs, gallery):
+    scene = replace(gallery.scenes[0], predictions={"ipseg": [np.zeros((3, 3), int)]})
+    with pytest.raises(UserError, match="do not fit"):
+        render_page("t", "", runs, Gallery(gallery.names, [scene]), {})
+
+
+def test_the_legend_of_the_pictures_names_only_what_they_show(runs, gallery):
+    image, labels = np.zeros((8, 8, 3), np.uint8), np.full((8, 8), 2)
+    page = render_page("t", "", runs, Gallery(gallery.names, [SceneRow(image, labels, {})]), {})
+    legend = page.split("What it sees")[1].split("<label")[0]
+    assert "</span>car" in legend
+    assert "</span>person" not in legend
