@@ -1,1 +1,59 @@
-"""Class-incremental semantic segmentation: IPSeg and its field."""
+"""Teach a segmentation network new classes, step after step, without forgetting the old ones.
+
+>>> import ipseg
+>>> result = ipseg.train("scenes_6-2_ipseg", "runs/mine")  # doctest: +SKIP
+>>> ipseg.load("runs/mine").predict("photo.jpg").present  # doctest: +SKIP
+('cow', 'bus')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipseg.errors import UserError
+
+if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg` and `ipseg --help` are quick
+    from ipseg.apps.model import Model
+    from ipseg.engine.recipe import Recipe
+    from ipseg.evaluation.results import RunResult
+
+__version__ = "0.1.0"
+__all__ = ["UserError", "__version__", "load", "train"]
+
+
+def train(
+    recipe: Recipe | str | Path | Mapping[str, Any],
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    set: Sequence[str] = (),  # noqa: A002 - as the command's option
+    quiet: bool = False,
+) -> RunResult:
+    """Learn every step of a recipe: its file, its name, its settings, or a `Recipe`.
+
+    out: the run's folder; by default runs/NAME. resume: go on with a run that was stopped. set: changes such as
+    "method.alpha_nf=0.6". quiet: no progress.
+    """
+    from ipseg.apps.train import default_folder, resolve
+    from ipseg.engine.experiment import run
+
+    made = resolve(recipe, set)
+    return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
+
+
+def load(
+    run: Path | str,
+    step: int | None = None,
+    device: str = "auto",
+    *,
+    set: Sequence[str] = (),  # noqa: A002 - as the command's option
+) -> Model:
+    """The model of a run as it stood after a step; by default after the last finished one.
+
+    set: other settings of inference, such as "method.alpha_nf=1".
+    """
+    from ipseg.apps.model import load_model
+
+    return load_model(run, step, device, set)

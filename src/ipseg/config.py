@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import re
 import textwrap
 import types
 import typing
@@ -20,18 +21,23 @@ from ipseg.errors import UserError, unknown
 T = TypeVar("T")
 Settings = dict[str, Any]
 
+_EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+"""What YAML 1.1 takes for text although it is a number to everybody else: 1e-3."""
+
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make a config dataclass of a mapping: unknown keys and wrong types are refused by name (`where` + key)."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where} must be a section of settings, got {values!r}.")
+    if not dataclasses.is_dataclass(cls):
+        raise UserError(f"{where}: {cls.__name__} is not a dataclass of settings.")
     hints = typing.get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(cls)]
     prefix = f"{where}." if where else ""
     for key in values:
         if key not in names:
             raise unknown(f"setting {prefix}{key}: no key", key, names)
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in dataclasses.fields(cls):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
             raise UserError(f"the setting {prefix}{field.name} is missing.")
@@ -53,7 +59,12 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return _convert_tuple(value, args, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return build(hint, value, where)
-    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    return _convert_plain(value, hint, where)
+
+
+def _convert_plain(value: Any, hint: Any, where: str) -> Any:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is float and (number or (isinstance(value, str) and _EXPONENT.fullmatch(value))):
         return float(value)
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
@@ -167,11 +178,17 @@ def _yaml_lines(config: Any, depth: int) -> list[str]:
         if dataclasses.is_dataclass(value):
             lines += [f"{indent}{field.name}:", *_yaml_lines(value, depth + 1)]
         else:
-            plain = yaml.safe_dump({field.name: to_dict(value)}, default_flow_style=None, width=1000, sort_keys=False)
-            lines.append(indent + plain.strip().removesuffix("\n..."))
+            lines.append(f"{indent}{field.name}: {_yaml_value(to_dict(value))}")
         if depth == 0:
             lines.append("")
     return lines
+
+
+def _yaml_value(value: Any) -> str:
+    """On one line, however long: the lines of a section are indented one by one."""
+    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    text = yaml.safe_dump(value, default_flow_style=True, default_style=style, width=float("inf"), allow_unicode=True)
+    return text.removesuffix("...\n").strip()
 
 
 def field_docs(cls: type) -> dict[str, str]:

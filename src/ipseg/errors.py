@@ -36,8 +36,8 @@ def require_at_least(name: str, value: float, low: float) -> None:
         raise UserError(f"{name} is {value}; it must be at least {low}.")
 
 
-def require_one_of(name: str, value: Any, valid: Iterable[str]) -> None:
-    """Raise unless value is one of the valid names."""
-    names = list(valid)
-    if value not in names:
-        raise unknown(f"value for {name},", value, names)
+def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
+    """Raise unless value is one of the valid names or numbers."""
+    known = list(valid)
+    if value not in known:
+        raise unknown(f"value for {name},", value, [str(one) for one in known])

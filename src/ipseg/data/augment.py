@@ -16,7 +16,7 @@ from ipseg.scenario.split import IGNORE
 
 @dataclass(frozen=True)
 class Placement:
-    """How one picture is laid on the canvas: scaled, shifted up and left by the offset (down and right if negative), mirrored."""
+    """How one picture is laid on the canvas: scaled, shifted up and left (down and right if negative), mirrored."""
 
     scale: float
     top: float
@@ -82,9 +82,8 @@ def _source_positions(sizes: Tensor, layout: Tensor, canvas: tuple[int, int]) ->
     low = torch.stack([-top, -left], 1).clamp(min=0)
     high = torch.stack([height * scale - top, width * scale - left], 1)
     high = torch.minimum(high, torch.tensor(canvas, dtype=high.dtype, device=device))
-    columns = torch.where(
-        flip[:, None] > 0, width[:, None] - columns, columns
-    )  # the box stays: it is mirrored in place
+    mirrored = width[:, None] - columns  # in place, so the box stays
+    columns = torch.where(flip[:, None] > 0, mirrored, columns)
     return rows, columns, torch.cat([low, high], 1)
 
 

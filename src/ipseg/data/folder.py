@@ -90,10 +90,19 @@ class FolderSplit:
 def _classes(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         raise UserError(f"{path} is missing. Expected:\n{TREE}")
-    names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    names = tuple(_lines(path))
     if not names or len(set(names)) != len(names) or len(names) > 254 or "background" in names:
         raise UserError(f"{path} must name 1 to 254 different classes, one a line, without the background.")
     return names
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines that say something; a byte order mark, as some editors write, is no part of the first."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text file in UTF-8 ({error}).") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _image_path(root: Path, name: str) -> Path:
@@ -107,13 +116,10 @@ def _image_path(root: Path, name: str) -> Path:
 def _names(root: Path, val_share: float) -> tuple[list[str], list[str]]:
     lists = [root / "train.txt", root / "val.txt"]
     if all(path.is_file() for path in lists):
-        train, val = (
-            [_checked(line.strip(), path) for line in path.read_text().splitlines() if line.strip()] for path in lists
-        )
+        train, val = ([_checked(line, path) for line in _lines(path)] for path in lists)
     else:
         every = sorted(path.stem for path in (root / "masks").glob("*.png"))
-        stride = max(1, round(1 / val_share)) if val_share else len(every) + 1
-        val = every[stride - 1 :: stride]
+        val = [name for i, name in enumerate(every) if int((i + 1) * val_share) > int(i * val_share)]
         train = sorted(set(every) - set(val))
     if not train or not val:
         raise UserError(f"{root} has {len(train)} training and {len(val)} validation pictures. Expected:\n{TREE}")

@@ -16,7 +16,7 @@ from ipseg.data.pictures import read_image, read_labels
 from ipseg.data.source import Split, position
 from ipseg.data.view import StepView
 from ipseg.errors import UserError, require_at_least
-from ipseg.files import read_json, write_json
+from ipseg.files import read_json, replacing, write_json
 
 VERSION = 1
 
@@ -29,7 +29,7 @@ class MemoryConfig:
     """Pictures kept, |M| of the paper; 0 is `IPSeg w/o M`."""
 
     store: Literal["path", "copy"] = "path"
-    """path: the picture's name in the data set, which must stay. copy: the picture itself, for data that will be gone."""
+    """path: the picture's name in the data set, which must stay. copy: the picture too, for data that will be gone."""
 
     def __post_init__(self) -> None:
         require_at_least("memory.size", self.size, 0)
@@ -80,19 +80,13 @@ class ReplayMemory:
 
     def save(self, folder: Path, view: StepView, config: MemoryConfig) -> None:
         """Write manifest, saliency maps (one bit a pixel) and, on request, pictures."""
-        (folder / "saliency").mkdir(parents=True, exist_ok=True)
-        if config.store == "copy":
-            (folder / "images").mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         new = {view.name(i): i for i in range(len(view))}
         for index, entry in enumerate(self.entries):
             picture = view.picture(new[entry.name]) if entry.folder is None else self.picture(index)
-            target = folder / "saliency" / f"{entry.name}.png"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            Pillow.fromarray(picture.salient).save(target)
+            _write_png(folder / "saliency" / f"{entry.name}.png", picture.salient)
             if config.store == "copy":
-                target = folder / "images" / f"{entry.name}.png"
-                target.parent.mkdir(parents=True, exist_ok=True)
-                Pillow.fromarray(picture.image).save(target)
+                _write_png(folder / "images" / f"{entry.name}.png", picture.image)
         write_json(folder / "manifest.json", self._manifest(config))
 
     def _manifest(self, config: MemoryConfig) -> dict[str, Any]:
@@ -120,17 +114,26 @@ class ReplayMemory:
         return cls(entries, split, order)
 
 
+def _write_png(path: Path, array: NDArray[Any]) -> None:
+    """True-or-false arrays take one bit a pixel."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        Pillow.fromarray(array).save(temporary, format="PNG")
+
+
 def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Entry:
     name, classes = str(data["name"]), tuple(data["classes"])
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise UserError(f'the memory\'s manifest names "{name}", which leaves its folder: {path}.')
     if not set(classes) <= set(order) or data["multi_hot"] != [int(known in classes) for known in order]:
         raise UserError(f"the memory's manifest contradicts itself about {name}: {path}.")
-    return Entry(name, classes, int(data["step"]), folder)
+    if not isinstance(data["step"], int):
+        raise TypeError(f"step {data['step']!r}")
+    return Entry(name, classes, data["step"], folder)
 
 
 def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
-    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, where there are that many.
+    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
 
     Then the memory is filled at random. No picture is taken twice.
     """

@@ -34,7 +34,7 @@ def read_labels(path: Path) -> Mask:
             return np.array(opened, dtype=np.uint8)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing.") from error
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, Pillow.DecompressionBombError) as error:
         raise UserError(f"{path} is not a readable mask ({error}).") from error
 
 

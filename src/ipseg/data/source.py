@@ -48,7 +48,7 @@ class Source:
     val: Split
 
     def split(self, name: str) -> Split:
-        """train or val."""
+        """The split of that name: train or val."""
         return {"train": self.train, "val": self.val}[name]
 
 

@@ -14,8 +14,8 @@ from ipseg.data.view import StepView
 class BatchStream:
     """The batches of one step.
 
-    Current pictures come from one random order of the step's pictures after another; pictures from memory are drawn anew
-    for each batch.
+    Current pictures come from one random order of the step's pictures after another; pictures from memory are drawn
+    anew for each batch.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class BatchStream:
 
     def _remember(self, rng: np.random.Generator, count: int) -> list[Picture]:
         replace = count > len(self.memory)
-        drawn = rng.choice(len(self.memory), count, replace=replace) if count else []
-        return [self.memory.picture(int(index)) for index in drawn]
+        drawn = rng.choice(len(self.memory), count, replace=replace).tolist() if count else []
+        return [self.memory.picture(index) for index in drawn]
 
     def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, whole: bool) -> Batch:
         placements = []

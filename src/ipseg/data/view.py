@@ -9,8 +9,9 @@ from ipseg.scenario.split import Scenario, Step
 
 
 class StepView:
-    """The pictures that a step learns from. Labels of old and future classes do not pass; `oracle` lets old ones through
-    beside the step's own, for upper bounds that say so in their results.
+    """The pictures that a step learns from. Labels of old and future classes do not pass.
+
+    `oracle` lets old ones through beside the step's own, for upper bounds that say so in their results.
     """
 
     def __init__(self, split: Split, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:

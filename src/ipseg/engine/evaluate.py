@@ -15,7 +15,7 @@ from ipseg.data.batch import Batch, Picture
 from ipseg.data.source import Split
 from ipseg.errors import UserError, require_at_least
 from ipseg.evaluation.confusion import ConfusionMatrix
-from ipseg.evaluation.image_level import ImageLevel
+from ipseg.evaluation.image_level import ImageLevel, Sets
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.evaluation.results import StepResult
 from ipseg.methods.base import Method, Prediction
@@ -31,7 +31,8 @@ class EvaluationConfig:
     """How a model is measured."""
 
     view: Literal["whole", "centre_crop"] = "whole"
-    """Whole pictures at their own size, or, as published code, the shorter side resized to `crop` and the centre cut out."""
+    """Whole pictures at their own size, or, as published code, the shorter side resized to `crop` and the centre cut
+    out."""
 
     crop: int = 513
     """Side of the centre crop."""
@@ -63,7 +64,8 @@ def evaluate(
     for batch in batches(split, scenario, step, config, device):
         prediction = method.predict(batch.images, batch.boxes)
         confusion.update(batch.labels, prediction.labels)
-        pictures.update(**_image_sets(batch, prediction, seen))
+        truth, readings = _image_sets(batch, prediction, seen)
+        pictures.update(truth, **readings)
         advance(len(batch))
     names = [BACKGROUND, *step.seen]
     values = dict(zip(names, iou(confusion.counts, config.absent), strict=True))
@@ -118,17 +120,16 @@ def _lay(
     return place(pictures, placements, canvas, classes, device)
 
 
-def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> dict[str, np.ndarray | None]:
+def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:
     """Which classes are in each picture: in truth, by the posterior, by the pixels alone, by both together."""
     shown = inside(batch.boxes, (batch.labels.shape[-2], batch.labels.shape[-1]))
 
-    def found(labels: torch.Tensor) -> np.ndarray:
-        return classes_present(labels.where(shown, IGNORE), seen).cpu().numpy()
+    def found(labels: torch.Tensor) -> Sets:
+        return np.asarray(classes_present(labels.where(shown, IGNORE), seen).cpu())
 
     posterior = prediction.posterior
-    return {
-        "truth": found(batch.labels),
-        "posterior": None if posterior is None else (posterior > 0.5).cpu().numpy(),
+    return found(batch.labels), {
+        "posterior": None if posterior is None else np.asarray((posterior > 0.5).cpu()),
         "pixel": found(prediction.pixel.argmax(1)),
         "both": found(prediction.labels),
     }

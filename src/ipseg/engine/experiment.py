@@ -39,7 +39,7 @@ def run(
     device = choose_device(recipe.device)
     source = source or recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
-    folder = RunFolder.create(path, recipe, resume=resume)
+    folder = RunFolder.create(path, recipe, scenario, resume=resume)
     if recipe.init:
         begin_from(recipe, folder, scenario)
     set_deterministic(wanted=recipe.deterministic)
@@ -151,16 +151,10 @@ def begin_from(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> None:
         raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
     other = RunFolder.open(Path(path))
     theirs = make_recipe(other.settings())
-    source_classes = scenario.data_classes
+    taken = int(number) + 1
     same = (
-        theirs.model == recipe.model
-        and theirs.data == recipe.data
-        and [
-            step.new
-            for step in theirs.scenario.build(scenario.name.split("/")[0], source_classes).steps[: int(number) + 1]
-        ]
-        == [step.new for step in scenario.steps[: int(number) + 1]]
-        and theirs.method.name == recipe.method.name
+        (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name)
+        and [step.new for step in other.scenario(theirs).steps[:taken]] == [step.new for step in scenario.steps[:taken]]
     )
     if not same:
         raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")

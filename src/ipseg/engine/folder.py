@@ -29,7 +29,8 @@ from ipseg.engine.system import describe_system
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import StepResult
-from ipseg.files import read_json, require_version, write_json, write_text
+from ipseg.files import explaining_full_disk, read_json, require_version, write_json, write_text
+from ipseg.scenario.split import Scenario
 
 VERSION = 1
 FREE = {
@@ -53,7 +54,7 @@ class RunFolder:
     # ---- opening ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
+    def create(cls, path: Path, recipe: Recipe, scenario: Scenario, *, resume: bool) -> RunFolder:
         """Begin a run in a new folder, or go on with the same recipe in an old one."""
         folder = cls(path)
         if (path / "run.json").exists():
@@ -68,9 +69,13 @@ class RunFolder:
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
         path.mkdir(parents=True, exist_ok=True)
         write_text(path / "recipe.yaml", to_yaml(recipe))
-        write_json(
-            path / "run.json", {"version": VERSION, "started": time.strftime("%Y-%m-%d %H:%M:%S"), **describe_system()}
-        )
+        run = {
+            "version": VERSION,
+            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "data": {"name": scenario.name.split("/")[0], "classes": list(scenario.data_classes)},
+            **describe_system(),
+        }
+        write_json(path / "run.json", run)
         return folder
 
     @classmethod
@@ -86,6 +91,11 @@ class RunFolder:
         """Raise if the folder is of a newer format."""
         run = read_json(self.path / "run.json", "the run's description")
         require_version(run.get("version") if isinstance(run, dict) else None, VERSION, "the run's folder", self.path)
+
+    def scenario(self, recipe: Recipe) -> Scenario:
+        """What was learned when. The data itself may be gone: its classes stand in run.json."""
+        data = read_json(self.path / "run.json", "the run's description")["data"]
+        return recipe.scenario.build(data["name"], data["classes"])
 
     def settings(self) -> Settings:
         """The recipe that the run was made with."""
@@ -155,7 +165,8 @@ class RunFolder:
 
     def log(self, **values: Any) -> None:
         """Add a line to log.jsonl."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "log.jsonl"
+        with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
 
 

@@ -26,7 +26,8 @@ class Meter:
         if self.console.is_terminal and not quiet:
             self._live = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TextColumn("{task.fields[text]}", style="dim"), TimeRemainingColumn(), console=self.console, transient=True,
+                TextColumn("{task.fields[text]}", style="dim"), TimeRemainingColumn(),
+                console=self.console, transient=True,
             )  # fmt: skip
             self._task = self._live.add_task(title, total=total, completed=done, text="")
 
@@ -45,7 +46,9 @@ class Meter:
         """Some more is done; `text` says what is worth knowing now."""
         self.done += count
         if self._live:
-            self._live.update(self._task, completed=self.done, **({"text": text} if text else {}))
+            self._live.update(self._task, completed=self.done)
+            if text:
+                self._live.update(self._task, text=text)
         elif not self._quiet and time.monotonic() - self._spoken >= PLAIN_SECONDS:
             self._spoken = time.monotonic()
             rate = self.rate()

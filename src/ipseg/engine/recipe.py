@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,8 +45,14 @@ class TrainingConfig:
     lr: float = 0.01
     """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
 
+    later_lr: float | None = None
+    """The same for later steps; null: the same rate."""
+
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    """sgd: with Nesterov momentum (the paper's). adamw: learns faster where steps are short."""
+    """sgd: with Nesterov momentum (the paper's). adamw: a pretrained backbone adapts in fewer iterations."""
+
+    later_optimiser: Literal["sgd", "adamw"] | None = None
+    """The same for later steps; null: the same one."""
 
     momentum: float = 0.9
     """Of sgd."""
@@ -85,10 +91,14 @@ class TrainingConfig:
         if not 0 < self.scale[0] <= self.scale[1]:
             raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
 
+    def at(self, step: int) -> TrainingConfig:
+        """The settings in force at a step: those of later steps take their places after the base step."""
+        later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimiser")}
+        return replace(self, **{name: value for name, value in later.items() if step > 0 and value is not None})
+
     def iterations(self, step: int, pictures: int) -> int:
         """How long a step with that many pictures takes."""
-        epochs = self.epochs if step == 0 or self.later_epochs is None else self.later_epochs
-        return max(1, round(epochs * pictures / self.batch_size))
+        return max(1, round(self.at(step).epochs * pictures / self.batch_size))
 
     def rate(self, iteration: int, iterations: int) -> float:
         """The multiple of the learning rate at an iteration."""

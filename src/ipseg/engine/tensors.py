@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zlib
 from collections.abc import Mapping
@@ -20,9 +21,15 @@ from ipseg.files import replacing
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write tensors and a few JSON facts about them."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"facts": json.dumps(dict(facts)), "checksum": str(_checksum(plain))}
+    said = json.dumps(dict(facts))
+    header = {"facts": said, "checksum": str(_checksum(plain, said))}
     with replacing(path) as temporary:
-        save_file(plain, temporary, metadata=header)
+        try:
+            save_file(plain, temporary, metadata=header)
+        except SafetensorError as error:  # it has no number of its own for a full disk
+            if f"os error {errno.ENOSPC}" in str(error):
+                raise OSError(errno.ENOSPC, str(error)) from error
+            raise
 
 
 def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -34,7 +41,7 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
             header = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         facts = json.loads(header["facts"])
-        whole = header["checksum"] == str(_checksum(tensors))
+        whole = header["checksum"] == str(_checksum(tensors, header["facts"]))
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
         raise UserError(f"{what} is damaged: {path} ({error}). {_REMEDY}") from error
     if not whole:
@@ -45,9 +52,10 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
 _REMEDY = "Put a whole copy in its place, or delete it: the run then goes on from what stands before it."
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
-    value = 0
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> int:
+    value = zlib.crc32(facts.encode())
     for name in sorted(tensors):
-        value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+        tensor = tensors[name]
+        value = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), value)
+        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
     return value

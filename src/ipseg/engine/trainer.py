@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 from torch import Tensor, nn
 
+from ipseg.data.batch import StepBatch
 from ipseg.data.stream import BatchStream
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.progress import Meter, say_losses
@@ -41,6 +42,7 @@ def train_step(
 ) -> None:
     """Train the method on a step's batches, going on from the step's checkpoint if there is one."""
     step = stream.view.step.index
+    config = config.at(step)
     iterations = config.iterations(step, len(stream.view))
     optimiser = make_optimiser(method, config)
     path = folder.step(step) / "checkpoint.safetensors"
@@ -54,7 +56,7 @@ def train_step(
             seed_all(seed, step, iteration)
             for group in optimiser.param_groups:
                 group["lr"] = config.lr * group["factor"] * config.rate(iteration, iterations)
-            watch.losses = _iterate(method, stream, iteration, optimiser, config, watch)
+            watch.losses = _iterate(method, stream[iteration], optimiser, config, watch)
             done = iteration + 1
             text = ""
             if done % config.log_every == 0 or done == iterations:
@@ -84,26 +86,24 @@ def train_step(
 
 def _iterate(
     method: Method,
-    stream: BatchStream,
-    iteration: int,
+    batch: StepBatch,
     optimiser: torch.optim.Optimizer,
     config: TrainingConfig,
     watch: _Watch,
 ) -> dict[str, Tensor]:
-    batch = stream[iteration]
     method.train_mode()
-    with torch.autocast(stream.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+    with torch.autocast(batch.crops.images.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
         parts = method.loss(batch)
     total = torch.stack(list(parts.values())).sum()
     optimiser.zero_grad(set_to_none=True)
-    total.backward()
+    torch.autograd.backward(total)
     optimiser.step()
     watch.look(total, (batch.crops.labels != IGNORE).any())
     return {name: part.detach() for name, part in parts.items()}
 
 
 class _Watch:
-    """Notices, without waiting for the device each time, a loss that is not finite or a batch in which nothing counts."""
+    """Notices a loss that is not finite or a batch in which nothing counts, without always waiting for the device."""
 
     def __init__(self, start: int) -> None:
         self.losses: dict[str, Tensor] = {}
@@ -142,8 +142,8 @@ def make_optimiser(method: Method, config: TrainingConfig) -> torch.optim.Optimi
 
 def save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, iteration: int) -> None:
     """Write what this step has changed so far."""
-    learned = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
-    tensors = {f"network.{name}": t for name, t in network.state_dict().items() if name not in learned}
+    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
+    tensors = {f"network.{name}": t for name, t in network.state_dict().items() if name not in frozen}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
     save_tensors(path, tensors, {"iteration": iteration})
@@ -171,14 +171,14 @@ def restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) ->
 
 @contextmanager
 def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask; the loop stops after the iteration, with its state whole. A second Ctrl-C stops at once."""
+    """Ctrl-C and SIGTERM ask; the loop stops after the iteration, its state whole. A second Ctrl-C stops at once."""
     asked = False
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def ask(_number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ from ipseg.scenario.split import Step
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says about a batch of pictures. Index 0 is background, then the seen classes in the order of learning."""
+    """What a model says about a batch of pictures. Index 0 is background, then the classes in the order of learning."""
 
     scores: Tensor
     """(B, 1 + C, H, W): the final scores; the label is where they are highest."""

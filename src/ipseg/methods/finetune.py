@@ -1,4 +1,4 @@
-"""Plain fine-tuning: the whole network goes on learning on each step's pictures. It forgets; that is what it is here to show."""
+"""Plain fine-tuning: the whole network goes on learning on each step's pictures. It forgets, and is here to show it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Finetune:
         rest = [parameter for parameter in self.network.parameters() if id(parameter) not in known]
         return [ParameterGroup(backbone, factor * self.config.backbone_lr), ParameterGroup(rest, factor)]
 
-    def plan(self, batch_size: int, memory: int) -> BatchPlan:  # noqa: ARG002
+    def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Current pictures only."""
         return BatchPlan(batch_size)
 

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
-from ipseg.methods.labels import classes_present, coupled_labels, permanent_labels, temporary_labels
+from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
+from ipseg.model.boxes import inside
 from ipseg.model.fusion import filter_noise, fuse
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.model.network import Features, Network, freeze, trainable
 from ipseg.model.posterior import Posterior
-from ipseg.scenario.split import Step
+from ipseg.scenario.split import IGNORE, Step
 
 
 class IPSeg:
@@ -51,16 +52,15 @@ class IPSeg:
             self.network.posterior.train()
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Base: everything, the backbone slower. Later: the newest head, the posterior, and slowly the permanent branch."""
-        network = self.network
-        fast = trainable(network.encoder.decoder) + trainable(network.temporary)
-        if network.posterior is not None:
-            fast += trainable(network.posterior)
+        """Base: everything, the backbone slower. Later: newest head, posterior, and slowly the permanent branch."""
+        network, config, base = self.network, self.config, self._previous is None
         groups = [
-            ParameterGroup(trainable(network.encoder.backbone), self.config.backbone_lr),
-            ParameterGroup(fast, 1.0),
-            ParameterGroup(trainable(network.permanent), 1.0 if self._previous is None else self.config.permanent_lr),
+            ParameterGroup(trainable(network.encoder.backbone), config.backbone_lr),
+            ParameterGroup(trainable(network.encoder.decoder) + trainable(network.temporary), 1.0),
+            ParameterGroup(trainable(network.permanent), 1.0 if base else config.permanent_lr),
         ]
+        if network.posterior is not None:
+            groups.append(ParameterGroup(trainable(network.posterior), config.posterior_lr))
         return [group for group in groups if group.parameters]
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
@@ -88,7 +88,7 @@ class IPSeg:
         teach = self._decoupled if self.config.decoupling else self._coupled
         parts = teach(features[: len(crops)], crops, old_class)
         if self.network.posterior is not None:
-            labels = self._image_labels(pictures, past)
+            labels = self._image_labels(pictures, past, features.canvas)
             rows = self._posterior_rows(batch)
             parts["image"] = image_bce(self.network.posterior(features.pooled[rows]).float(), labels[rows])
         return parts
@@ -99,7 +99,8 @@ class IPSeg:
         current = self._logits(self.network.temporary[-1], features)
         permanent = self._logits(self.network.permanent, features)
         loss_current = pixel_bce(current, temporary_labels(y, salient, first=1 + len(self.step.old)))
-        loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient))
+        known = NEITHER if self.config.known_classes == "negative" else IGNORE
+        loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient, known))
         return {
             "current": self.config.lambda_current * loss_current,
             "permanent": self.config.lambda_permanent * loss_permanent,
@@ -113,33 +114,39 @@ class IPSeg:
         return {"segmentation": weight * pixel_bce(logits, coupled_labels(crops.labels, old_class, crops.salient))}
 
     def _posterior_rows(self, batch: StepBatch) -> Tensor:
-        """The pictures of Eq. 2: some current crops and whole remembered pictures; without memory all crops."""
+        """The pictures of Eq. 2: some current crops and whole remembered pictures; without those all current crops."""
         crops, device = len(batch.crops), batch.crops.labels.device
         if batch.wholes is None:
-            return torch.arange(crops, device=device)
+            return torch.arange(batch.current, device=device)
         current = min(self._posterior_current(crops), batch.current)
         return torch.cat([torch.arange(current), crops + torch.arange(len(batch.wholes))]).to(device)
 
-    def _image_labels(self, pictures: Batch, past: list[Tensor] | None) -> Tensor:
-        """Y~ of Eq. 2: ground truth after the crop, or the stored label, united with the previous heads' pseudo-labels."""
+    def _image_labels(self, pictures: Batch, past: list[Tensor] | None, canvas: tuple[int, int]) -> Tensor:
+        """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels."""
         classes = pictures.stored.shape[1]
         if self.config.image_labels == "full":
             assert pictures.full is not None
             return classes_present(pictures.full, classes)
         labels = classes_present(pictures.labels, classes) | pictures.stored
         if past is not None and self.config.image_labels == "pseudo":
-            # Without the posterior, which must not confirm itself; at the heads' own resolution, for it is a share of the area.
+            # Without the posterior, which must not confirm itself; at the heads' own resolution, for a share of the
+            # area is the same there. Padding has no share.
             pixel = self._pixel_scores(past)
-            seen = classes_present(pixel.argmax(1), pixel.shape[1] - 1, self.config.pseudo_min_share)
+            shown = inside(pictures.boxes * (pixel.shape[-1] / canvas[1]), (pixel.shape[-2], pixel.shape[-1]))
+            found = pixel.argmax(1).where(shown, IGNORE)
+            seen = classes_present(found, pixel.shape[1] - 1, self.config.pseudo_min_share)
             labels[:, : seen.shape[1]] |= seen
         return labels
 
     @torch.no_grad()
     def _old_classes(self, features: Features, past: list[Tensor] | None) -> Tensor:
-        """(B, H, W): f_{t-1}(x), the previous model's final prediction, where it is an old class and sure; 0 elsewhere."""
+        """(B, H, W): f_{t-1}(x), the previous model's final prediction, where it is a class and sure; 0 elsewhere."""
         if past is None or self._previous is None:
             return torch.zeros(len(features.decoded), *features.size, dtype=torch.long, device=features.decoded.device)
-        pixel = self._pixel_scores([features.enlarge(logits[: len(features.decoded)]) for logits in past])
+        logits = [features.enlarge(head[: len(features.decoded)]) for head in past]
+        pixel = self._pixel_scores(logits)
+        if not self.config.decoupling:  # for SSUL unknown and background are rivals here, and join at inference only
+            pixel = torch.cat([logits[0].sigmoid().amax(1, keepdim=True), pixel[:, 1:]], dim=1)
         winner = self._fused(pixel, self._previous.posterior, features).argmax(1)
         sure = pixel.gather(1, winner[:, None])[:, 0] >= self.config.threshold
         return winner.where(sure, 0)
@@ -190,8 +197,8 @@ class IPSeg:
 class _Previous:
     """f_{t-1}: the model as it stood after the last step.
 
-    It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on learning,
-    so they are copies.
+    It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on
+    learning, so they are copies.
     """
 
     def __init__(self, network: Network) -> None:

@@ -32,7 +32,7 @@ class IPSegConfig:
     """Stands in for the posterior of the background (Eq. 3)."""
 
     alpha_nf: float = 0.4
-    """Factor for class scores where their own head rates other foreground as high (Eq. 9). 1 switches the filter off."""
+    """Factor for class scores where their own head rates other foreground as high (Eq. 9). 1 is no filter."""
 
     lambda_current: float = 0.5
     """Weight of the temporary branch's loss, lambda_1 (Eq. 7)."""
@@ -40,11 +40,16 @@ class IPSegConfig:
     lambda_permanent: float = 0.5
     """Weight of the permanent branch's loss, lambda_2 (Eq. 7)."""
 
+    known_classes: Literal["ignore", "negative"] = "ignore"
+    """What the permanent branch is taught where a known class is: nothing (c_i of Eq. 5), or, as the authors' code
+    does, that it is neither background nor unknown."""
+
     image_labels: Literal["part", "pseudo", "full"] = "pseudo"
     """Labels of the posterior for old classes: none, the previous heads' (the paper's), or ground truth (an oracle)."""
 
     pseudo_min_share: float = 0.0038
-    """An old class is in a picture if the previous heads give it more than this share (the authors' 1000 of 513 x 513)."""
+    """An old class is in a picture if the previous heads give it more than this share (the authors' 1000 pixels of
+    513 x 513)."""
 
     confidence: float | None = None
     """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7
@@ -54,14 +59,18 @@ class IPSegConfig:
     """Share of a batch that rehearses segmentation on remembered pictures. 0 is Eq. 6 to the letter."""
 
     posterior_current: float | None = None
-    """Share of current pictures among those that train the posterior. null: the authors', |C_t| / |C_1:t|, at least one."""
+    """Share of current pictures among those that train the posterior; at least one is. null: the authors',
+    |C_t| / |C_1:t|."""
 
     unknown: Literal["auto", "drop", "background"] = "auto"
-    """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors' code).
-    auto: dropped with decoupling, added without."""
+    """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors'
+    code). auto: dropped with decoupling, added without."""
 
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
+
+    posterior_lr: float = 1.0
+    """The image posterior learns at this multiple of the rate."""
 
     backbone_lr: float = 0.1
     """The backbone learns at this multiple of the rate in the base step."""
@@ -73,12 +82,12 @@ class IPSegConfig:
         require_between("method.confidence", self.confidence or 0, 0, 1)
         require_between("method.rehearsal", self.rehearsal, 0, 0.9)
         require_between("method.posterior_current", self.posterior_current or 0, 0, 1)
-        for name in ("lambda_current", "lambda_permanent", "permanent_lr", "backbone_lr"):
+        for name in ("lambda_current", "lambda_permanent", "permanent_lr", "posterior_lr", "backbone_lr"):
             require_at_least(f"method.{name}", getattr(self, name), 0)
         if self.noise_filtering and not self.decoupling:
             raise UserError(
-                "method.noise_filtering needs method.decoupling: without it heads have no channel for other foreground. "
-                "Set noise_filtering: false as well."
+                "method.noise_filtering needs method.decoupling: without it heads have no channel for other "
+                "foreground. Set noise_filtering: false as well."
             )
 
     @property

@@ -1,6 +1,6 @@
 """Label reassignment: what each branch is taught, from ground truth, the previous model and saliency (Eq. 5).
 
-Ground truth y holds the learned indices of this step's classes, 0 for everything else (c_b) and 255 where nothing counts.
+Ground truth y holds the learned indices of this step's classes, 0 for everything else (c_b), 255 where nothing counts.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from torch import Tensor
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.scenario.split import IGNORE
 
+NEITHER = 254
+"""A pixel that counts, but as none of a branch's channels."""
 
-def permanent_labels(y: Tensor, old: Tensor, salient: Tensor) -> Tensor:
+
+def permanent_labels(y: Tensor, old: Tensor, salient: Tensor, known: int = IGNORE) -> Tensor:
     """Eq. 5, first half: y~^p, for the permanent branch.
 
-    c_i (ignored) on this step's classes and where the previous model sees an old class, c'_u where something else stands
-    out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1.
+    c_i (ignored) on this step's classes and where the previous model sees an old class, c'_u where something else
+    stands out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1. `known` is what known classes are taught
+    as: IGNORE in the paper, NEITHER in the authors' code.
     """
     labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
-    return labels.masked_fill((y != 0) | old, IGNORE)
+    labels = labels.masked_fill((y != 0) | old, known)
+    return labels.masked_fill(y == IGNORE, IGNORE)
 
 
 def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:

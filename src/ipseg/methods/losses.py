@@ -9,13 +9,14 @@ from ipseg.scenario.split import IGNORE
 
 
 def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of every channel against one-hot labels (Eq. 6): summed over channels, averaged over counted pixels.
+    """Eq. 6: binary cross-entropy of every channel against one-hot labels.
 
-    Over one-hot targets the sum is sum_c softplus(x_c) - x_label. Zero where no pixel counts.
+    Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. A
+    label without a channel (NEITHER) is a negative for all of them. Zero where no pixel counts.
     """
-    counted = labels != IGNORE
-    chosen = logits.gather(1, labels.where(counted, 0)[:, None])[:, 0]
-    loss = F.softplus(logits).sum(1) - chosen
+    counted, positive = labels != IGNORE, labels < logits.shape[1]
+    chosen = logits.gather(1, labels.where(positive, 0)[:, None])[:, 0]
+    loss = F.softplus(logits).sum(1) - chosen * positive
     return (loss * counted).sum() / counted.sum().clamp(min=1)
 
 

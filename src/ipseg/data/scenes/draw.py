@@ -17,7 +17,10 @@ from ipseg.data.scenes.texture import Palette, choose
 from ipseg.errors import require_at_least
 
 SMALLEST = 32
-HOW_MANY = (0.17, 0.32, 0.28, 0.15, 0.08)  # chances of one to five objects: 2.65 on average
+HOW_MANY = (0.42, 0.28, 0.16, 0.09, 0.05)
+"""Chances of one to five objects: as in photographs, which are mostly of one or two things."""
+EXTENTS = {1: (0.4, 0.8), 2: (0.32, 0.66), 3: (0.28, 0.56), 4: (0.25, 0.48), 5: (0.22, 0.44)}
+"""Number of objects -> smallest and largest extent, of the shorter side: what stands alone is taken close up."""
 VISIBLE = 0.35  # every object keeps at least this share of itself in sight
 INSIDE = 0.80  # and starts with at least this share within the picture
 
@@ -82,9 +85,7 @@ class Stage:
         for height in np.sort(self.rng.uniform(0.0, 1.0, count)):
             kind = int(self.rng.integers(kinds))
             figure = posed(drawers[kind](self.rng), self.rng)
-            extent = self.short * (
-                0.22 + (0.33 if count < 4 else 0.26) * self.rng.beta(1.8, 1.2)
-            )  # more large than small
+            extent = self.short * self.rng.uniform(*EXTENTS[count])
             sprite = paint(figure, extent, self.palette, self.light, self.rng)
             place = self._find_place(sprite, float(height))
             if place is not None:

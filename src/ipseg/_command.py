@@ -1,0 +1,51 @@
+"""How every command of `ipseg` ends and speaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ipseg.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WRONG, STOPPED = 2, 130
+"""Exit codes: something the user can mend, and stopped by the user."""
+
+
+class Commands(TyperGroup):
+    """Ends every command the same way: errors that a person can mend have no traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (UserError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+            complain(error)
+            raise typer.Exit(WRONG) from error
+        except KeyboardInterrupt as error:
+            complain("stopped.")
+            raise typer.Exit(STOPPED) from error
+
+
+def complain(problem: object) -> None:
+    """Say what is wrong, on stderr."""
+    typer.echo(f"ipseg: {problem}", err=True)
+
+
+def show(thing: RenderableType) -> None:
+    """Print a table."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120  # a pipe has no width, and 80 characters would fold what a log can well hold
+    console.print(thing)
+
+
+def example(*lines: str) -> str:
+    """The end of a command's help."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

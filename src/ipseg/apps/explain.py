@@ -1,0 +1,219 @@
+"""What the paper's figures show, for one picture: labels of a step, every head's scores, the posterior, the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from ipseg.apps import explain_sheet
+from ipseg.apps.explain_sheet import IGNORED, NO_CHANNEL, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
+from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, restored
+from ipseg.data.pictures import read_labels
+from ipseg.data.source import Source, Split
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.system import choose_device
+from ipseg.errors import UserError
+from ipseg.methods.ipseg import IPSeg
+from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.labels import NEITHER, coupled_labels, permanent_labels, temporary_labels
+from ipseg.model.network import Network
+from ipseg.scenario.split import IGNORE, Scenario, Step
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The picture to explain. Ground truth, in the data set's values, and saliency are what label maps are made of."""
+
+    name: str
+    image: NDArray[np.uint8]
+    mask: NDArray[np.uint8] | None = None
+    salient: NDArray[np.bool_] | None = None
+
+
+def explain(
+    run: Path,
+    picture: str,
+    *,
+    step: int | None = None,
+    mask: Path | None = None,
+    saliency: Path | None = None,
+    device: str = "auto",
+) -> tuple[Image.Image, list[str]]:
+    """The sheet for a picture after a step, and notes on what it leaves out."""
+    folder = RunFolder.open(run)
+    recipe = make_recipe(folder.settings())
+    config: object = recipe.method
+    if not isinstance(config, IPSegConfig):
+        raise UserError(f"explain draws what IPSeg does; {run} is a run of the method {recipe.method.name}.")
+    chosen = finished_step(folder, step)
+    scenario = folder.scenario(recipe)
+    place = choose_device(device)
+    subject = find_picture(picture, mask, saliency, recipe, scenario)
+    model = restored(folder, recipe, scenario, chosen, place)
+    view = View(subject.image, model.classes, f"{subject.name} after step {chosen}: {', '.join(model.classes[1:])}")
+    rows = {"picture": [explain_sheet.photo(view, "picture x")]}
+    notes = []
+    if subject.mask is None:
+        notes.append("The label maps are left out: they need ground truth and saliency (--mask FILE --saliency FILE).")
+    else:
+        previous = restored(folder, recipe, scenario, chosen - 1, place) if chosen else None
+        given, made = label_panels(view, subject, config, model, previous)
+        rows = {"picture": rows["picture"] + given, f"labels of step {chosen}": made}
+    permanent, heads = head_scores(model, subject.image, decoupled=config.decoupling)
+    head_rows, left_out = explain_sheet.head_rows(heads)
+    rows |= {"permanent branch": explain_sheet.permanent_row(permanent), **head_rows}
+    rows["result"] = result_panels(view, model.predict(subject.image))
+    if subject.mask is not None:
+        truth = scenario.evaluation_table(scenario.steps[chosen])[subject.mask]
+        rows["result"].append(explain_sheet.painted(view, truth, "ground truth"))
+    return explain_sheet.sheet(view, rows, _semantics(config)), notes + left_out
+
+
+def _semantics(config: IPSegConfig) -> list[int]:
+    """What a legend must name beside the classes."""
+    other = [OTHER] if config.decoupling else []
+    neither = [NO_CHANNEL] if config.known_classes == "negative" else []
+    return [PURE, UNKNOWN_THING, *other, IGNORED, *neither]
+
+
+# ---- the picture ------------------------------------------------------------------------------------------------
+
+
+def find_picture(picture: str, mask: Path | None, saliency: Path | None, recipe: Recipe, scenario: Scenario) -> Subject:
+    """A file of the user's, or a picture of the run's data."""
+    if Path(picture).is_file():
+        return own_picture(Path(picture), mask, saliency, len(scenario.data_classes))
+    if mask or saliency:
+        raise UserError(f"--mask and --saliency go with a picture file; {picture} is none.")
+    return data_picture(recipe.data.build(), picture)
+
+
+def own_picture(path: Path, mask: Path | None, saliency: Path | None, classes: int) -> Subject:
+    """A file, with its ground truth and saliency map where they are given."""
+    image = as_array(path)
+    if mask is None and saliency is None:
+        return Subject(path.name, image)
+    if mask is None or saliency is None:
+        raise UserError("--mask and --saliency go together: label maps are made of both.")
+    values, salient = read_labels(mask), read_labels(saliency) > 0
+    wrong = sorted(set(np.unique(values).tolist()) - set(range(classes + 1)) - {255})
+    if wrong:
+        raise UserError(f"{mask} holds the values {wrong}; valid are 0 to {classes} and 255.")
+    return _equal_sizes(path.name, image, values, salient)
+
+
+def data_picture(source: Source, name: str) -> Subject:
+    """A picture of the run's data set: train/NAME, val/NAME, or NAME, which is looked for in val first."""
+    split, slash, rest = name.partition("/")
+    chosen: list[tuple[str, Split, str]] = [(key, source.split(key), name) for key in ("val", "train")]
+    if slash and split in ("train", "val"):
+        chosen = [(split, source.split(split), rest), *chosen]
+    for key, pictures, wanted in chosen:
+        if wanted in pictures.names:
+            index = list(pictures.names).index(wanted)
+            image, mask, salient = pictures.image(index), pictures.mask(index), pictures.saliency(index)
+            return _equal_sizes(f"{key}/{wanted}", image, mask, salient)
+    raise UserError(
+        f'no picture "{name}": it is no file, and no name in the run\'s data, such as val/{source.val.names[0]}.'
+    )
+
+
+def _equal_sizes(name: str, image: NDArray[np.uint8], mask: NDArray[np.uint8], salient: NDArray[np.bool_]) -> Subject:
+    if not image.shape[:2] == mask.shape == salient.shape:
+        raise UserError(
+            f"{name} is {image.shape[:2]}, its mask {mask.shape}, its saliency map {salient.shape}; they must be equal."
+        )
+    return Subject(name, image, mask, salient)
+
+
+# ---- what is drawn ----------------------------------------------------------------------------------------------
+
+
+def label_panels(
+    view: View, subject: Subject, config: IPSegConfig, model: Model, previous: Model | None
+) -> tuple[list[Panel], list[Panel]]:
+    """What a step is given (ground truth, saliency, the previous model) and the label maps it makes of it (Eq. 5)."""
+    assert subject.mask is not None
+    assert subject.salient is not None
+    step = model.scenario.steps[model.step]
+    y = torch.from_numpy(model.scenario.training_table(step)[subject.mask]).long()
+    salient = torch.from_numpy(subject.salient)
+    old = torch.zeros_like(y) if previous is None else old_classes(previous, step, subject.image)
+    given = [
+        explain_sheet.painted(view, y.numpy(), f"y: what step {step.index} may see"),
+        explain_sheet.painted(view, subject.salient * SALIENT, "S(x): saliency"),
+    ]
+    if previous is not None:
+        given.append(explain_sheet.painted(view, old.numpy(), f"f_t-1(x): model of step {previous.step}"))
+    if not config.decoupling:
+        meaning = [UNKNOWN_THING, PURE, *range(1, len(view.classes))]
+        coupled = _named(coupled_labels(y, old, salient), meaning)
+        return given, [explain_sheet.painted(view, coupled, "y~: one map, coupled")]
+    first = 1 + len(step.old)
+    known = NEITHER if config.known_classes == "negative" else IGNORE
+    permanent = _named(permanent_labels(y, old > 0, salient, known), [UNKNOWN_THING, PURE])
+    temporary = _named(temporary_labels(y, salient, first), [OTHER, PURE, *range(first, first + len(step.new))])
+    return given, [
+        explain_sheet.painted(view, permanent, "y~p: permanent branch"),
+        explain_sheet.painted(view, temporary, f"y~t: branch of step {step.index}"),
+    ]
+
+
+def _named(channels: torch.Tensor, meaning: list[int]) -> NDArray[np.integer]:
+    """Channels of a branch as what the sheet paints: learned indices and the few special semantics."""
+    table = np.full(256, IGNORED)
+    table[: len(meaning)] = meaning
+    table[NEITHER] = meaning[NEITHER] if len(meaning) > NEITHER else NO_CHANNEL
+    named: NDArray[np.integer] = table[channels.numpy()]
+    return named
+
+
+def old_classes(before: Model, step: Step, image: NDArray[np.uint8]) -> torch.Tensor:
+    """f_{t-1}(x) just as training reads it: the learned index of an old class, 0 elsewhere."""
+    method: object = before.method
+    assert isinstance(method, IPSeg)
+    method.begin_step(step)  # from now on the model of the step before is its previous one, as in a run
+    assert method._previous is not None
+    with torch.no_grad():
+        method.network.eval()
+        features = method.network.encoder(as_tensor(image, before.device))
+        return method._old_classes(features, method._previous.logits(features))[0].cpu()
+
+
+@torch.no_grad()
+def head_scores(model: Model, image: NDArray[np.uint8], *, decoupled: bool) -> tuple[Head, list[Head]]:
+    """The probabilities of every channel of the permanent branch and of each temporary one."""
+    network = model.method.network
+    assert isinstance(network, Network)
+    network.eval()
+    features = network.encoder(as_tensor(image, model.device))
+
+    def scores(head: torch.nn.Module) -> NDArray[np.float32]:
+        logits = features.enlarge(head(features.decoded, features.stages).float())
+        probabilities: NDArray[np.float32] = logits[0].sigmoid().cpu().numpy()
+        return probabilities
+
+    extra = ["c_f", "c'_b"] if decoupled else []
+    steps = model.scenario.steps[: model.step + 1]
+    heads = [
+        Head(f"head of step {step.index}", dict(zip([*extra, *step.new], scores(head), strict=True)))
+        for step, head in zip(steps, network.temporary, strict=True)
+    ]
+    return Head("permanent branch", dict(zip(["c'_u", "c'_b"], scores(network.permanent), strict=True))), heads
+
+
+def result_panels(view: View, result: Result) -> list[Panel]:
+    """The labels of the pixels alone, the posterior, and both together."""
+    if result.posterior is None:
+        return [explain_sheet.painted(view, result.labels, "result (no posterior)")]
+    return [
+        explain_sheet.painted(view, result.pixel_labels, "pixels alone"),
+        explain_sheet.bars(view, result.posterior, "image posterior"),
+        explain_sheet.painted(view, result.labels, "result: pixels x posterior"),
+    ]

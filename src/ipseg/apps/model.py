@@ -1,0 +1,158 @@
+"""A learned model in Python: load a run, show it pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from ipseg.config import override
+from ipseg.data.pictures import read_image
+from ipseg.engine.experiment import restore
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.system import choose_device
+from ipseg.errors import UserError
+from ipseg.methods.base import Method
+from ipseg.scenario.split import BACKGROUND, Scenario, Step
+
+Picture = NDArray[np.uint8] | Image.Image | str | Path
+"""What a model looks at: (H, W, 3) bytes, a Pillow image, or a file."""
+
+AFTERWARDS = (
+    "method.alpha_bc",
+    "method.alpha_nf",
+    "method.noise_filtering",
+    "method.unknown",
+    "scenario.unseen",
+    "device",
+)
+"""Settings that may change once a run is trained, beside all of `evaluation`: they touch neither weights nor labels."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the model says about one picture. Label 0 is background, then the classes in the order of learning."""
+
+    classes: tuple[str, ...]
+    """The name of each label."""
+    labels: NDArray[np.uint8]
+    """(H, W): the label of each pixel."""
+    scores: NDArray[np.float32]
+    """(1 + C, H, W): the final scores; the label is where they are highest."""
+    pixel_labels: NDArray[np.uint8]
+    """(H, W): the labels without the image posterior."""
+    posterior: dict[str, float] | None
+    """The probability that each class is in the picture; none where the method has no image posterior."""
+    unknown: NDArray[np.float32] | None
+    """(H, W): the probability of an object of no known class."""
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The classes in the picture, by the posterior, or by the pixels where there is none."""
+        if self.posterior is None:
+            return self.drawn
+        return tuple(name for name, probability in self.posterior.items() if probability > 0.5)
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The classes that some pixel has."""
+        return tuple(self.classes[label] for label in np.unique(self.labels) if label)
+
+
+class Model:
+    """A model as it stood after a step."""
+
+    def __init__(self, method: Method, scenario: Scenario, step: Step, device: torch.device) -> None:
+        self.method, self.scenario, self.device = method, scenario, device
+        self.step = step.index
+        self.classes = (BACKGROUND, *step.seen)
+
+    def predict(self, image: Picture) -> Result:
+        """Label every pixel of a picture of any size."""
+        prediction = self.method.predict(as_tensor(as_array(image), self.device))
+        posterior, unknown = prediction.posterior, prediction.unknown
+        return Result(
+            classes=self.classes,
+            labels=prediction.labels[0].byte().cpu().numpy(),
+            scores=prediction.scores[0].float().cpu().numpy(),
+            pixel_labels=prediction.pixel[0].argmax(0).byte().cpu().numpy(),
+            posterior=None if posterior is None else dict(zip(self.classes[1:], posterior[0].tolist(), strict=True)),
+            unknown=None if unknown is None else unknown[0].float().cpu().numpy(),
+        )
+
+
+def load_model(
+    run: Path | str, step: int | None = None, device: str = "auto", assignments: Sequence[str] = ()
+) -> Model:
+    """The model of a run after a step. The run's data need not be there any more."""
+    folder = RunFolder.open(Path(run))
+    recipe = inference_recipe(folder, assignments)
+    return restored(folder, recipe, folder.scenario(recipe), finished_step(folder, step), choose_device(device))
+
+
+def restored(folder: RunFolder, recipe: Recipe, scenario: Scenario, step: int, device: torch.device) -> Model:
+    """The model after a step, with its scenario."""
+    return Model(restore(recipe, folder, scenario, step, device), scenario, scenario.steps[step], device)
+
+
+def finished_step(folder: RunFolder, step: int | None) -> int:
+    """The step that is asked for, by default the last finished one."""
+    finished = folder.finished()
+    if finished == 0:
+        raise UserError(
+            f"{folder.path} has no finished step yet; `ipseg train {folder.path} --resume` goes on with it."
+        )
+    if step is None:
+        return finished - 1
+    if not 0 <= step < finished:
+        valid = "only step 0 is finished" if finished == 1 else f"steps 0 to {finished - 1} are finished"
+        raise UserError(f"{folder.path} has no step {step}: {valid}.")
+    return step
+
+
+def inference_recipe(folder: RunFolder, assignments: Sequence[str] = ()) -> Recipe:
+    """The run's recipe with other settings of inference. What the run has learned with stays as it is."""
+    recipe = make_recipe(override(folder.settings(), assignments))  # a key that does not exist is told first
+    for assignment in assignments:
+        key = assignment.partition("=")[0].strip()
+        if key not in AFTERWARDS and not key.startswith("evaluation."):
+            raise UserError(
+                f"--set {assignment}: {key} is part of how {folder.path} was trained and cannot change afterwards. "
+                f"What can: {', '.join(AFTERWARDS)}, evaluation.*; for the rest train again with `ipseg train`."
+            )
+    return recipe
+
+
+def as_array(image: Picture) -> NDArray[np.uint8]:
+    """(H, W, 3) RGB bytes of a picture; a file or a Pillow image is turned as its EXIF says."""
+    if isinstance(image, (str, Path)):
+        return read_image(Path(image))
+    if isinstance(image, Image.Image):
+        return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+    if not isinstance(image, np.ndarray):
+        raise UserError(f"a picture is a file, a Pillow image or an array, not {type(image).__name__}.")
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
+        raise UserError(f"a picture is (height, width, 3) uint8, not {image.shape} of {image.dtype}.")
+    return image
+
+
+def as_tensor(image: NDArray[np.uint8], device: torch.device) -> torch.Tensor:
+    """(1, 3, H, W) in 0-1."""
+    return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1)[None].float() / 255
+
+
+def say_posterior(posterior: Mapping[str, float], least: float = 0.05, most: int = 8) -> str:
+    """The likeliest classes with their probabilities.
+
+    >>> say_posterior({"cow": 0.03, "bus": 0.971, "cat": 0.5})
+    'bus 0.97, cat 0.50'
+    """
+    ranked = sorted(posterior.items(), key=lambda item: -item[1])
+    said = [f"{name} {probability:.2f}" for name, probability in ranked[:most] if probability >= least]
+    return ", ".join(said) or "no class"

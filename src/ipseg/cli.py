@@ -1,0 +1,250 @@
+"""The `ipseg` command: parse, call, print. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ipseg._command import STOPPED, WRONG, Commands, complain, example, show
+from ipseg.errors import UserError
+
+app = typer.Typer(
+    cls=Commands,
+    help="Teach a segmentation network new classes, step after step, without forgetting the old ones.",
+    epilog="Begin with `ipseg demo --quick`. In Python: ipseg.train(recipe), ipseg.load(run).predict(image).",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train`.")]
+StepOf = Annotated[
+    int | None, typer.Option("--step", help="The model after this step; by default the last finished one.")
+]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="ipseg")
+
+
+def _version(value: bool) -> None:
+    if value:
+        from ipseg import __version__
+
+        typer.echo(f"ipseg {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+@app.command(epilog=example("ipseg demo --quick"))
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="About 30 seconds instead of a few minutes.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs and report go.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds, other pictures and weights.")] = 0,
+) -> None:
+    """Compare three methods on drawn scenes. Learns several steps with each and writes a page with all results."""
+    from ipseg.apps.demo import run_demo
+
+    run_demo(out, quick=quick, seed=seed)
+
+
+@app.command(
+    epilog=example(
+        "ipseg train scenes_6-2_ipseg --set method.alpha_nf=0.6 --out runs/mine", "ipseg train runs/mine --resume"
+    )
+)
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A YAML file, a shipped recipe's name, or a run's folder.")
+    ],
+    *,
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN", help="The run's folder; by default runs/NAME.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Learn every step of a recipe. The model is measured after each, and kept."""
+    from ipseg.apps.train import default_folder, describe_plan, resolve
+    from ipseg.engine.experiment import run
+    from ipseg.engine.trainer import Interrupted
+    from ipseg.report.table import steps_table
+
+    made = resolve(recipe, changes or ())
+    folder = out or default_folder(recipe, made)
+    if dry_run:
+        typer.echo(describe_plan(made, folder))
+        return
+    try:
+        result = run(made, folder, resume=resume, quiet=quiet)
+    except Interrupted as stop:
+        complain(stop)
+        raise typer.Exit(STOPPED) from stop
+    show(steps_table(result))
+    typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {folder} IMAGE... --out DIR")
+
+
+@app.command(epilog=example("ipseg evaluate runs/mine --step 2 --set method.alpha_nf=1"))
+def evaluate(
+    run: Run,
+    *,
+    step: StepOf = None,
+    changes: Changes = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="PATH", help="Measure on this folder's pictures (images/, masks/, ...)."),
+    ] = None,
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result as JSON.")] = None,
+) -> None:
+    """Measure a run again. Other settings of inference, or other pictures; the run stays as it is."""
+    from ipseg.apps import evaluate as again
+    from ipseg.files import write_json
+    from ipseg.report.table import class_table
+
+    if out is not None:
+        again.require_outside(out, run)
+    result = again.evaluate_again(run, step, changes or (), data, quiet=as_json)
+    values = again.as_json(result)
+    if out is not None:
+        write_json(out, values)
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+        return
+    show(class_table(result))
+    show(again.summary_table(result))
+
+
+@app.command(epilog=example("ipseg predict runs/mine photo.jpg holiday/ --out labelled --unknown"))
+def predict(
+    run: Run,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Pictures, and folders of pictures.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where label maps and overlays go.")],
+    step: StepOf = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also NAME_scores.npz: every class's scores.")
+    ] = False,
+    unknown: Annotated[
+        bool, typer.Option("--unknown", help="Also NAME_unknown.png: where unknown objects are.")
+    ] = False,
+    changes: Changes = None,
+    device: Device = "auto",
+) -> None:
+    """Label pictures. Writes NAME.png (a label map), NAME_overlay.png (for people), and classes.txt."""
+    from ipseg.apps.model import load_model
+    from ipseg.apps.predict import Wanted, predict_all
+
+    model = load_model(run, step, device, changes or ())
+    broken = predict_all(model, images, out, Wanted(probabilities, unknown), typer.echo)
+    for error in broken:
+        complain(error)
+    if broken:
+        raise typer.Exit(WRONG)
+
+
+@app.command(epilog=example("ipseg explain runs/mine val/000003 --step 1 --out why.png"))
+def explain(
+    run: Run,
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="A file, or train/NAME or val/NAME of the run's data.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The PNG to write.")],
+    step: StepOf = None,
+    mask: Annotated[Path | None, typer.Option("--mask", metavar="FILE", help="Ground truth of a picture file.")] = None,
+    saliency: Annotated[Path | None, typer.Option("--saliency", metavar="FILE", help="Its saliency map.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Draw what IPSeg does with one picture. A step's label maps, each head's scores, the posterior, the result."""
+    from ipseg.apps.explain import explain as draw
+    from ipseg.apps.predict import save_png
+
+    if out.suffix.lower() != ".png":
+        raise UserError(f"--out {out}: the sheet is a PNG; let the name end with .png.")
+    if out.exists() and any(
+        given and given.exists() and out.samefile(given) for given in (Path(image), mask, saliency)
+    ):
+        raise UserError(f"--out {out} would overwrite a picture that is read.")
+    sheet, notes = draw(run, image, step=step, mask=mask, saliency=saliency, device=device)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_png(sheet, out)
+    for note in notes:
+        typer.echo(note)
+    typer.echo(f"drawn: {out}")
+
+
+@app.command(epilog=example("ipseg scenarios", "ipseg scenarios voc/15-1 --setting disjoint --json"))
+def scenarios(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One scenario, such as voc/15-1.")] = None,
+    setting: Annotated[
+        Literal["overlap", "disjoint"], typer.Option("--setting", help="Which images a step has.")
+    ] = "overlap",
+    as_json: Json = False,
+) -> None:
+    """List the named scenarios, or the steps of one."""
+    from ipseg.apps import scenarios as known
+
+    if name is None:
+        found = known.every(setting)
+        if as_json:
+            typer.echo(json.dumps([scenario.to_json() for scenario in found], indent=2))
+        else:
+            show(known.list_table(found))
+    elif as_json:
+        typer.echo(json.dumps(known.one(name, setting).to_json(), indent=2))
+    else:
+        show(known.steps_table(known.one(name, setting)))
+
+
+@app.command(epilog=example("ipseg cost voc_15-1_ipseg_swin-b --json"))
+def cost(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A YAML file, a shipped recipe's name, or a run's folder.")
+    ],
+    size: Annotated[int, typer.Option("--size", help="Side of the picture that is labelled.")] = 512,
+    as_json: Json = False,
+    changes: Changes = None,
+) -> None:
+    """Count what a recipe costs. Parameters and multiply-adds, on a GPU also speed and memory, of every step."""
+    from ipseg.apps.cost import cost as count
+    from ipseg.apps.cost import cost_table
+    from ipseg.apps.train import resolve
+    from ipseg.engine.system import choose_device
+
+    made = resolve(recipe, changes or ())
+    report = count(made, size, choose_device(made.device))
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        show(cost_table(report))
+
+
+@app.command(epilog=example("ipseg doctor > report.txt"))
+def doctor() -> None:
+    """Describe this machine for a bug report. Exits with 1 if a network does not run here."""
+    from ipseg.apps.doctor import examine
+
+    lines, works = examine()
+    for topic, finding in lines:
+        typer.echo(f"{topic:<12} {finding}")
+    sys.exit(0 if works else 1)

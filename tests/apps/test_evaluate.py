@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ipseg.apps.evaluate import evaluate_again
+from ipseg.cli import app
+from ipseg.data.drawn import ScenesConfig
+from ipseg.evaluation.results import RunResult
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def scenes_folder(tmp_path):
+    """The run's validation pictures as a folder, with the classes in another order and one class more."""
+
+    def write(names: tuple[str, ...]) -> Path:
+        root = tmp_path / "data"
+        source = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build()
+        values = np.zeros(256, np.uint8)
+        for value, name in enumerate(source.classes, start=1):
+            values[value] = names.index(name) + 1 if name in names else 0
+        for folder in ("images", "masks"):
+            (root / folder).mkdir(parents=True)
+        (root / "classes.txt").write_text("\n".join(names))
+        for index, name in enumerate(source.val.names):
+            Image.fromarray(source.val.image(index)).save(root / "images" / f"{name}.png")
+            Image.fromarray(values[source.val.mask(index)]).save(root / "masks" / f"{name}.png")
+        return root
+
+    return write
+
+
+def test_evaluating_again_gives_the_recorded_numbers_and_changes_nothing(tiny_run):
+    before = files(tiny_run)
+    recorded = RunResult.read(tiny_run / "results.json")
+    for step in range(3):
+        assert evaluate_again(tiny_run, step, quiet=True) == recorded.steps[step]
+    assert evaluate_again(tiny_run, quiet=True) == recorded.steps[2]
+    assert files(tiny_run) == before
+
+
+def test_the_json_is_a_step_of_the_results(tiny_run):
+    result = call("evaluate", tiny_run, "--step", 1, "--json")
+    assert json.loads(result.stdout) == json.loads((tiny_run / "results.json").read_text())["steps"][1]
+
+
+def test_the_tables_name_every_class_and_group(tiny_run):
+    output = call("evaluate", tiny_run).output
+    assert all(word in output for word in ("background", "horse", "mIoU all", "posterior", "8 pictures"))
+
+
+def test_the_result_is_written_on_request_but_never_into_the_run(tiny_run, tmp_path):
+    assert call("evaluate", tiny_run, "--out", tmp_path / "again.json").exit_code == 0
+    assert json.loads((tmp_path / "again.json").read_text())["step"] == 2
+    before = files(tiny_run)
+    refused = call("evaluate", tiny_run, "--out", tiny_run / "results.json")
+    assert refused.exit_code == 2
+    assert "lies in the run" in refused.stderr
+    assert call("evaluate", tiny_run, "--out", tmp_path / "no" / "where.json").exit_code == 2
+    assert files(tiny_run) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["method.alpha_nf=1", "method.noise_filtering=false", "method.unknown=background", "evaluation.absent=zero"],
+)
+def test_settings_of_inference_may_change(tiny_run, change):
+    assert evaluate_again(tiny_run, assignments=[change], quiet=True).images == 8
+
+
+def test_alpha_nf_1_is_the_filter_switched_off(tiny_run):
+    one, off = (
+        evaluate_again(tiny_run, assignments=[change], quiet=True)
+        for change in ("method.alpha_nf=1", "method.noise_filtering=false")
+    )
+    assert one == off
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "training.lr=1",
+        "model.width=8",
+        "scenario.name=joint",
+        "method.decoupling=false",
+        "method.lambda_current=1",
+        "seed=3",
+        "data.val=2",
+        "method={name: ipseg}",
+    ],
+)
+def test_what_the_run_was_trained_with_may_not_change(tiny_run, change):
+    result = call("evaluate", tiny_run, "--set", change)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("ipseg: ")
+    assert "method.alpha_nf" in result.stderr or "noise_filtering needs" in result.stderr
+
+
+def test_an_unknown_setting_is_told_with_the_nearest(tiny_run):
+    assert "Did you mean alpha_nf?" in call("evaluate", tiny_run, "--set", "method.alpha_n=1").stderr
+
+
+def test_other_data_is_read_by_its_own_class_values(tiny_run, scenes_folder):
+    recorded = RunResult.read(tiny_run / "results.json").steps[2]
+    elsewhere = evaluate_again(tiny_run, data=scenes_folder(("tree", "car", "cow", "horse", "bus")), quiet=True)
+    assert elsewhere.iou == pytest.approx(recorded.iou)
+    assert elsewhere.images == 8
+
+
+def test_other_data_needs_only_the_classes_learned_so_far(tiny_run, scenes_folder):
+    folder = scenes_folder(("bus", "cow"))
+    assert set(evaluate_again(tiny_run, 0, data=folder, quiet=True).iou) == {"background", "cow", "bus"}
+    result = call("evaluate", tiny_run, "--data", folder)
+    assert result.exit_code == 2
+    assert "no class horse, car" in result.stderr
+
+
+def test_other_data_with_a_val_list_is_measured_on_that(tiny_run, scenes_folder):
+    folder = scenes_folder(("cow", "bus", "horse", "car"))
+    (folder / "train.txt").write_text("000000\n")
+    (folder / "val.txt").write_text("000001\n000002\n")
+    assert evaluate_again(tiny_run, data=folder, quiet=True).images == 2
+
+
+def test_missing_data_shows_the_expected_tree(tiny_run, tmp_path):
+    result = call("evaluate", tiny_run, "--data", tmp_path / "gone")
+    assert result.exit_code == 2
+    assert "classes.txt" in result.stderr

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ipseg
+from ipseg import UserError
+from ipseg.apps.model import Result
+from ipseg.config import to_dict
+from ipseg.engine.recipe import make_recipe
+
+
+@pytest.fixture(scope="module")
+def model(tiny_run):
+    return ipseg.load(tiny_run)
+
+
+def photo(height: int = 50, width: int = 70) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+# ---- load -------------------------------------------------------------------------------------------------------
+
+
+def test_load_takes_the_last_finished_step_and_names_its_classes(model):
+    assert model.step == 2
+    assert model.classes == ("background", "cow", "bus", "horse", "car")
+
+
+def test_load_of_an_earlier_step_knows_only_its_classes(tiny_run):
+    model = ipseg.load(tiny_run, step=0)
+    assert model.classes == ("background", "cow", "bus")
+    assert model.predict(photo()).scores.shape == (3, 50, 70)
+
+
+@pytest.mark.parametrize("step", [3, -1])
+def test_a_step_out_of_range_is_told_with_the_valid_ones(tiny_run, step):
+    with pytest.raises(UserError, match=rf"has no step {step}: steps 0 to 2 are finished"):
+        ipseg.load(tiny_run, step=step)
+
+
+def test_a_run_without_a_finished_step_is_told(tiny_run, tmp_path):
+    for name in ("run.json", "recipe.yaml"):
+        shutil.copy(tiny_run / name, tmp_path / name)
+    with pytest.raises(UserError, match="has no finished step yet"):
+        ipseg.load(tmp_path)
+
+
+def test_a_folder_that_is_no_run_is_told(tmp_path):
+    with pytest.raises(UserError, match="is not a run's folder"):
+        ipseg.load(tmp_path)
+
+
+def test_a_model_loads_and_predicts_when_its_data_is_gone(make_folder_data, tiny_settings, tmp_path):
+    data = make_folder_data()
+    settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "scenario": {"name": "joint"}}
+    ipseg.train(settings, tmp_path / "run", quiet=True)
+    shutil.rmtree(data)
+    assert ipseg.load(tmp_path / "run").predict(photo()).classes == ("background", "red", "green", "blue")
+
+
+def test_loading_and_predicting_leave_the_run_as_it_is(tiny_run):
+    before = files(tiny_run)
+    ipseg.load(tiny_run).predict(photo())
+    assert files(tiny_run) == before
+
+
+# ---- predict ----------------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_fits_the_picture(model):
+    result = model.predict(photo())
+    assert result.labels.shape == result.pixel_labels.shape == (50, 70)
+    assert result.labels.dtype == np.uint8
+    assert result.scores.shape == (5, 50, 70)
+    assert result.unknown is not None
+    assert result.unknown.shape == (50, 70)
+    assert np.array_equal(result.scores.argmax(0), result.labels)
+    assert list(result.posterior or {}) == ["cow", "bus", "horse", "car"]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 200), (33, 5), (64, 64)])
+def test_pictures_of_any_size_are_labelled(model, size):
+    assert model.predict(photo(*size)).labels.shape == size
+
+
+def test_a_file_a_pillow_image_and_an_array_give_the_same_labels(model, tmp_path):
+    Image.fromarray(photo()).save(tmp_path / "photo.png")
+    of_array = model.predict(photo())
+    for same in (Image.fromarray(photo()), tmp_path / "photo.png", str(tmp_path / "photo.png")):
+        assert np.array_equal(model.predict(same).scores, of_array.scores)
+
+
+def test_exif_rotation_is_honoured_in_files_and_pillow_images(model, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise by a quarter
+    Image.fromarray(photo()).save(tmp_path / "turned.png", exif=exif)
+    upright = model.predict(np.ascontiguousarray(np.rot90(photo(), -1)))
+    with Image.open(tmp_path / "turned.png") as opened:
+        assert np.array_equal(model.predict(opened).scores, upright.scores)
+    assert np.array_equal(model.predict(tmp_path / "turned.png").scores, upright.scores)
+    assert upright.labels.shape == (70, 50)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8), 7])
+def test_what_is_no_picture_is_told(model, wrong):
+    with pytest.raises(UserError, match="a picture is"):
+        model.predict(wrong)
+
+
+def test_classes_are_present_by_the_posterior_or_without_one_by_the_pixels():
+    labels = np.array([[0, 1]], dtype=np.uint8)
+    names = ("background", "cow", "bus")
+    scores = np.zeros((3, 1, 2), np.float32)
+    assert Result(names, labels, scores, labels, {"cow": 0.2, "bus": 0.9}, None).present == ("bus",)
+    assert Result(names, labels, scores, labels, None, None).present == ("cow",)
+
+
+def test_settings_of_inference_change_the_scores_and_others_are_refused(model, tiny_run):
+    plain = model.predict(photo()).scores
+    changed = ipseg.load(tiny_run, set=["method.alpha_bc=0.1"]).predict(photo()).scores
+    assert np.allclose(changed[0] * 9, plain[0], rtol=1e-4)
+    with pytest.raises(UserError, match=r"training.lr is part of how .* was trained"):
+        ipseg.load(tiny_run, set=["training.lr=1"])
+
+
+# ---- train ------------------------------------------------------------------------------------------------------
+
+
+def test_train_takes_settings_a_recipe_or_a_file_and_gives_results(tiny_settings, tmp_path):
+    result = ipseg.train(tiny_settings, tmp_path / "one", set=["scenario.name=joint"], quiet=True)
+    assert len(result.steps) == 1
+    recipe = make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
+    again = ipseg.train(recipe, tmp_path / "two", set=["seed=0"], quiet=True)
+    assert again.final() == result.final()
+    written = tmp_path / "one" / "recipe.yaml"
+    assert ipseg.train(written, tmp_path / "three", quiet=True).final() == result.final()
+    assert to_dict(make_recipe(to_dict(recipe))) == to_dict(recipe)

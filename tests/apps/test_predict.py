@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import ipseg
+from ipseg import UserError
+from ipseg.apps.predict import choose_names
+from ipseg.cli import app
+from ipseg.data.pictures import read_image
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
+
+
+def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 60)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def written(out: Path) -> set[str]:
+    return {path.name for path in out.iterdir()}
+
+
+def test_a_picture_gives_a_label_map_an_overlay_and_the_names(tiny_run, tmp_path):
+    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+    result = call("predict", tiny_run, photo, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert written(out) == {"photo.png", "photo_overlay.png", "classes.txt"}
+    with Image.open(out / "photo.png") as labels:
+        assert labels.mode == "P"
+        assert np.array_equal(np.array(labels), ipseg.load(tiny_run).predict(photo).labels)
+    assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 bus\n3 horse\n4 car\n"
+
+
+def test_the_posterior_and_the_map_are_said_for_every_picture(tiny_run, tmp_path):
+    photos = [picture(tmp_path / "photos" / name, seed) for seed, name in enumerate(["a.png", "b.jpg"])]
+    output = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").output
+    assert all(f"{photo}: posterior: " in output for photo in photos)
+    assert output.count("| map: ") == 2
+
+
+def test_probabilities_and_unknown_objects_come_on_request(tiny_run, tmp_path):
+    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+    assert call("predict", tiny_run, photo, "--out", out, "--probabilities", "--unknown").exit_code == 0
+    expected = ipseg.load(tiny_run).predict(photo)
+    with np.load(out / "photo_scores.npz") as scores:
+        assert scores["scores"].dtype == np.float16
+        assert np.allclose(scores["scores"], expected.scores, atol=1e-3)
+        assert tuple(scores["names"]) == expected.classes
+    with Image.open(out / "photo_unknown.png") as unknown:
+        assert unknown.mode == "L"
+        assert np.abs(np.array(unknown) / 255 - expected.unknown).max() < 0.003
+
+
+def test_an_earlier_step_and_other_settings_of_inference_are_used(tiny_run, tmp_path):
+    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+    result = call("predict", tiny_run, photo, "--out", out, "--step", 0, "--set", "method.alpha_nf=1")
+    assert result.exit_code == 0, result.output
+    assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 bus\n"
+    refused = call("predict", tiny_run, photo, "--out", out, "--set", "model.width=8")
+    assert refused.exit_code == 2
+    assert "model.width is part of how" in refused.stderr
+
+
+def test_pictures_turned_by_exif_come_out_upright(tiny_run, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 8
+    Image.new("RGB", (60, 40), "green").save(tmp_path / "turned.jpg", exif=exif)
+    call("predict", tiny_run, tmp_path / "turned.jpg", "--out", tmp_path / "out")
+    with Image.open(tmp_path / "out" / "turned.png") as labels:
+        assert labels.size == (40, 60)
+
+
+def test_pictures_of_one_name_from_two_folders_both_stay(tiny_run, tmp_path):
+    picture(tmp_path / "a" / "x.jpg", 0, (40, 60))
+    picture(tmp_path / "b" / "x.png", 1, (50, 30))
+    out = tmp_path / "out"
+    assert call("predict", tiny_run, tmp_path / "a", tmp_path / "b", "--out", out).exit_code == 0
+    assert [read_image(out / name).shape[:2] for name in ("x.png", "x_2.png")] == [(40, 60), (50, 30)]
+
+
+def test_a_name_that_is_another_ones_overlay_is_numbered(tmp_path):
+    images = [picture(tmp_path / name) for name in ("x.jpg", "x_overlay.jpg", "X.png")]
+    assert list(choose_names(images, tmp_path / "out").values()) == ["x", "x_overlay_2", "X_2"]
+
+
+def test_a_file_named_twice_is_labelled_once(tiny_run, tmp_path):
+    photo = picture(tmp_path / "photos" / "x.jpg")
+    output = call("predict", tiny_run, photo, tmp_path / "photos", "--out", tmp_path / "out").output
+    assert output.count("posterior:") == 1
+
+
+def test_an_input_is_never_overwritten(tiny_run, tmp_path):
+    photo = picture(tmp_path / "photo.png")
+    before = photo.read_bytes()
+    result = call("predict", tiny_run, photo, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "would overwrite the picture" in result.stderr
+    assert photo.read_bytes() == before
+    assert written(tmp_path) == {"photo.png"}
+
+
+def test_an_input_is_not_overwritten_through_a_link_either(tmp_path):
+    photo = picture(tmp_path / "photo.png")
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(UserError, match="would overwrite"):
+        choose_names([photo], tmp_path / "link")
+
+
+def test_the_class_names_of_a_data_folder_are_never_overwritten(tiny_run, tmp_path):
+    photo = picture(tmp_path / "images" / "photo.jpg")
+    (tmp_path / "classes.txt").write_text("red\n")
+    result = call("predict", tiny_run, photo, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert (tmp_path / "classes.txt").read_text() == "red\n"
+    assert written(tmp_path) == {"images", "classes.txt"}
+
+
+def test_labelling_again_replaces_what_was_written_before(tiny_run, tmp_path):
+    photo = picture(tmp_path / "photo.jpg")
+    codes = [call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code for _ in range(2)]
+    assert codes == [0, 0]
+
+
+def test_a_broken_picture_is_reported_and_the_others_are_labelled(tiny_run, tmp_path):
+    picture(tmp_path / "photos" / "a.png")
+    (tmp_path / "photos" / "b.png").write_bytes(b"not a picture")
+    picture(tmp_path / "photos" / "c.png")
+    result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "b.png is not a readable image" in result.stderr
+    assert "Traceback" not in result.output
+    assert {"a.png", "c.png"} <= written(tmp_path / "out")
+    assert "b.png" not in written(tmp_path / "out")
+
+
+def test_a_half_picture_is_broken_too(tiny_run, tmp_path):
+    whole = picture(tmp_path / "whole.png", size=(200, 200)).read_bytes()
+    (tmp_path / "half.png").write_bytes(whole[: len(whole) // 2])
+    assert (
+        "half.png is not a readable image"
+        in call("predict", tiny_run, tmp_path / "half.png", "--out", tmp_path / "out").stderr
+    )
+
+
+def test_what_is_not_there_is_told_before_anything_is_written(tiny_run, tmp_path):
+    out = tmp_path / "out"
+    assert "is neither a picture nor a folder" in call("predict", tiny_run, tmp_path / "no.jpg", "--out", out).stderr
+    assert "is not a run's folder" in call("predict", tmp_path, tmp_path, "--out", out).stderr
+    assert "has no step 9" in call("predict", tiny_run, tmp_path, "--out", out, "--step", 9).stderr
+    assert "torch sees no GPU" in call("predict", tiny_run, tmp_path, "--out", out, "--device", "cuda:7").stderr or (
+        "GPUs here" in call("predict", tiny_run, tmp_path, "--out", out, "--device", "cuda:7").stderr
+    )
+    assert not out.exists()
+
+
+def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    weights = run / "step_01" / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 255
+    weights.write_bytes(data)
+    result = call("predict", run, picture(tmp_path / "x.jpg"), "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "step 1's weights is damaged" in result.stderr

@@ -1,0 +1,139 @@
+"""Scale, crop and flip: image, labels and saliency go together, and what is not the picture is padding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipseg.data.augment import Placement, letterbox, place, random_crop
+from ipseg.data.batch import Batch, Picture, join
+from ipseg.model.boxes import inside
+
+CPU = torch.device("cpu")
+
+
+def picture(height: int, width: int, seed: int = 0) -> Picture:
+    """Noise; labels 0 to 4 and 255."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(np.array([0, 1, 2, 3, 4, 255], dtype=np.uint8), (height, width))
+    return Picture(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), labels, rng.random((height, width)) < 0.5)
+
+
+def telling(height: int, width: int, square: tuple[int, int, int]) -> Picture:
+    """A square of label 7 that is white and salient; the rest is black."""
+    top, left, side = square
+    labels = np.zeros((height, width), dtype=np.uint8)
+    labels[top : top + side, left : left + side] = 7
+    return Picture(np.repeat((labels > 0)[..., None] * np.uint8(255), 3, axis=2), labels, labels > 0)
+
+
+def lay(pictures: list[Picture], placements: list[Placement], canvas: tuple[int, int]) -> Batch:
+    return place(pictures, placements, canvas, 3, CPU)
+
+
+def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
+    given_one, batch = picture(20, 30), lay([picture(20, 30)], [Placement(1, 0, 0, flip=False)], (20, 30))
+    assert torch.equal((batch.images[0] * 255).round().byte().permute(1, 2, 0), torch.from_numpy(given_one.image))
+    assert np.array_equal(batch.labels[0], given_one.labels)
+    assert np.array_equal(batch.salient[0], given_one.salient)
+    assert batch.boxes.tolist() == [[0, 0, 20, 30]]
+
+
+def test_beyond_the_picture_lies_padding_that_is_ignored_black_and_outside_the_box():
+    batch = lay([picture(10, 12)], [Placement(1, -3, -2, flip=False)], (20, 20))
+    shown = inside(batch.boxes, (20, 20))[0]
+    assert batch.boxes.tolist() == [[3, 2, 13, 14]]
+    assert (batch.labels[0][~shown] == 255).all()
+    assert not batch.salient[0][~shown].any()
+    assert not batch.images[0][:, ~shown].any()
+    assert np.array_equal(batch.labels[0, 3:13, 2:14], picture(10, 12).labels)
+
+
+def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other():
+    pictures = [picture(10, 12, 1), picture(16, 5, 2)]
+    still = Placement(1, 0, 0, flip=False)
+    together = lay(pictures, [still, still], (16, 16))
+    for row, each in enumerate(pictures):
+        alone = lay([each], [still], (16, 16))
+        assert torch.allclose(together.images[row], alone.images[0], atol=1e-6)
+        assert torch.equal(together.labels[row], alone.labels[0])
+        assert torch.equal(together.boxes[row], alone.boxes[0])
+
+
+@pytest.mark.parametrize(("top", "left"), [(0, 0), (-4, -5), (3, 6)])
+def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, left):
+    still, mirrored = (lay([picture(16, 20)], [Placement(1, top, left, flip=f)], (24, 32)) for f in (False, True))
+    assert torch.equal(still.boxes, mirrored.boxes)
+    first, last = int(still.boxes[0, 1]), int(still.boxes[0, 3])
+    back = lay([_flipped(picture(16, 20))], [Placement(1, top, left, flip=False)], (24, 32))
+    if left <= 0:  # the whole width is shown
+        columns = slice(first, last)
+        assert torch.equal(mirrored.labels[..., columns], still.labels[..., columns].flip(-1))
+    assert torch.equal(mirrored.labels, back.labels)
+    assert torch.equal(mirrored.salient, back.salient)
+    assert torch.allclose(mirrored.images, back.images, atol=1e-5)
+
+
+def _flipped(given_one: Picture) -> Picture:
+    arrays = (given_one.image, given_one.labels, given_one.salient)
+    return Picture(*(np.ascontiguousarray(array[:, ::-1]) for array in arrays))
+
+
+@given(
+    seed=st.integers(0, 10_000), height=st.integers(12, 60), width=st.integers(12, 60),
+    crop=st.tuples(st.integers(16, 48), st.integers(16, 48)),
+)  # fmt: skip
+def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, height, width, crop):
+    rng = np.random.default_rng(seed)
+    square = (int(rng.integers(0, height - 8)), int(rng.integers(0, width - 8)), 8)
+    placement = random_crop(rng, height, width, crop, (0.5, 2.0), flip=True)
+    batch = lay([telling(height, width, square)], [placement], crop)
+    labels, image = batch.labels[0], batch.images[0].mean(0)
+    assert (image[labels == 7] >= 0.249).all()  # bilinear mixes at edges only: half white there, a quarter at a corner
+    assert (image[labels == 0] <= 0.501).all()
+    assert torch.equal(batch.salient[0], labels == 7)
+    assert torch.equal(labels != 255, inside(batch.boxes, crop)[0])
+
+
+@given(seed=st.integers(0, 10_000), height=st.integers(4, 90), width=st.integers(4, 90))
+def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width):
+    placement = random_crop(np.random.default_rng(seed), height, width, (32, 32), (0.5, 2.0), flip=False)
+    batch = lay([picture(height, width)], [placement], (32, 32))
+    top, left, bottom, right = batch.boxes[0].tolist()
+    assert 0.5 <= placement.scale <= 2
+    assert bottom - top == pytest.approx(min(32, height * placement.scale), abs=1e-3)
+    assert right - left == pytest.approx(min(32, width * placement.scale), abs=1e-3)
+
+
+@given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
+def test_letterboxing_shows_the_whole_picture_in_the_middle_as_large_as_fits(seed, height, width):
+    placement = letterbox(np.random.default_rng(seed), height, width, (48, 32), flip=True)
+    batch = lay([picture(height, width)], [placement], (48, 32))
+    top, left, bottom, right = batch.boxes[0].tolist()
+    assert bottom - top == pytest.approx(height * placement.scale, abs=1e-3)
+    assert right - left == pytest.approx(width * placement.scale, abs=1e-3)
+    assert max((bottom - top) / 48, (right - left) / 32) == pytest.approx(1, abs=1e-4)
+    assert (top + bottom, left + right) == (pytest.approx(48, abs=1e-3), pytest.approx(32, abs=1e-3))
+
+
+def test_stored_labels_and_oracle_labels_travel_with_their_picture():
+    plain = picture(8, 8)
+    remembered = Picture(plain.image, plain.labels, plain.salient, stored=np.array([True, False]))
+    still = Placement(1, 0, 0, flip=False)
+    batch = lay([plain, remembered], [still, still], (8, 8))
+    assert batch.stored.tolist() == [[False] * 3, [True, False, False]]  # a class learned since is not in it
+    assert batch.full is None
+    oracle = Picture(plain.image, plain.labels, plain.salient, full=plain.labels)
+    laid = lay([oracle], [Placement(1, -2, 0, flip=True)], (10, 8))
+    assert torch.equal(laid.full, laid.labels)
+
+
+def test_joined_batches_keep_their_rows():
+    still = Placement(1, 0, 0, flip=False)
+    batches = [lay([picture(8, 8, seed)], [still], (8, 8)) for seed in range(3)]
+    joined = join(batches)
+    assert len(joined) == 3
+    assert all(torch.equal(joined.labels[i], batches[i].labels[0]) for i in range(3))

@@ -1,0 +1,194 @@
+"""One's own pictures: what a folder must look like, and what is said when it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ipseg.data.folder import FolderConfig
+from ipseg.data.pictures import find_images, read_image
+from ipseg.data.registry import data_config
+from ipseg.data.source import Source
+from ipseg.data.view import StepView
+from ipseg.errors import UserError
+from ipseg.scenario.split import ScenarioConfig
+
+
+def opened(root, **settings) -> Source:
+    return FolderConfig(path=str(root), **settings).build()
+
+
+def test_a_folder_is_read_as_it_lies_there(make_folder_data):
+    source = opened(make_folder_data(count=10))
+    assert source.classes == ("red", "green", "blue")
+    assert (len(source.train.names), len(source.val.names)) == (8, 2)
+    assert list(source.val.names) == ["picture_04", "picture_09"]  # one in five, spread over the names
+    for index, found in enumerate(source.train.presence()):
+        mask = source.train.mask(index)
+        assert found == {int(value) for value in np.unique(mask)} - {0}
+        assert source.train.image(index).shape == (*mask.shape, 3)
+        assert np.array_equal(source.train.saliency(index), mask > 0)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.1, 2), (0.3, 6), (0.4, 8), (0.5, 10), (0.75, 15), (0.9, 18)])
+def test_the_share_that_validates_is_the_one_asked_for(make_folder_data, share, count):
+    source = opened(make_folder_data(count=20), val_share=share)
+    assert len(source.val.names) == count
+    assert set(source.train.names).isdisjoint(source.val.names)
+
+
+def test_without_saliency_maps_nothing_stands_out(make_folder_data):
+    source = opened(make_folder_data(saliency=False))
+    assert not source.train.saliency(0).any()
+
+
+def test_split_files_say_which_pictures_train_and_which_validate(make_folder_data):
+    root = make_folder_data()
+    (root / "train.txt").write_text("\ufeffpicture_03\n\npicture_01\n", encoding="utf-8")
+    (root / "val.txt").write_text("picture_00\n")
+    source = opened(root)
+    assert list(source.train.names) == ["picture_03", "picture_01"]
+    assert list(source.val.names) == ["picture_00"]
+
+
+@pytest.mark.parametrize("missing", ["images", "masks", "classes.txt", None])
+def test_a_wrong_folder_is_answered_with_the_tree_that_is_expected(make_folder_data, missing):
+    root = make_folder_data()
+    if missing:
+        (root / missing).rename(root / "elsewhere")
+    with pytest.raises(UserError, match=r"(?s)Expected:.*classes\.txt.*images/.*masks/"):
+        opened(root if missing else root / "nowhere")
+
+
+def test_a_folder_without_pictures_is_answered_with_the_tree(make_folder_data):
+    with pytest.raises(UserError, match=r"(?s)0 training and 0 validation pictures\. Expected"):
+        opened(make_folder_data(count=0))
+
+
+@pytest.mark.parametrize("text", ["", "cat\ncat\n", "background\ncat\n", "\n".join(map(str, range(255)))])
+def test_class_names_must_be_1_to_254_different_ones_without_the_background(make_folder_data, text):
+    root = make_folder_data()
+    (root / "classes.txt").write_text(text)
+    with pytest.raises(UserError, match=r"classes\.txt must name 1 to 254 different classes"):
+        opened(root)
+
+
+def test_a_class_list_that_is_no_text_is_refused_by_name(make_folder_data):
+    root = make_folder_data()
+    (root / "classes.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(UserError, match=r"classes\.txt is not a text file in UTF-8"):
+        opened(root)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b"])
+def test_names_in_split_files_must_stay_inside_the_folder(make_folder_data, name):
+    root = make_folder_data()
+    (root / "train.txt").write_text(name)
+    (root / "val.txt").write_text("picture_00")
+    with pytest.raises(UserError, match="stay inside"):
+        opened(root)
+
+
+def first_view(root) -> StepView:
+    source = opened(root)
+    scenario = ScenarioConfig(name="joint").build("folder", source.classes)
+    return StepView(source.train, scenario, scenario.steps[0])
+
+
+def test_a_mask_with_a_value_beyond_the_classes_is_named_with_the_value(make_folder_data):
+    root = make_folder_data()
+    Image.fromarray(np.full((48, 64), 7, dtype=np.uint8)).save(root / "masks" / "picture_00.png")
+    with pytest.raises(UserError, match=r"picture_00\.png holds the values \[7\].*0 to 3 and 255"):
+        first_view(root)
+
+
+def test_a_mask_in_colours_is_refused(make_folder_data):
+    root = make_folder_data()
+    Image.fromarray(np.zeros((48, 64, 3), dtype=np.uint8)).save(root / "masks" / "picture_00.png")
+    with pytest.raises(UserError, match=r"picture_00\.png has mode RGB; a mask has one byte a pixel"):
+        first_view(root)
+
+
+def test_a_palette_mask_is_read_by_its_indices(make_folder_data):
+    root = make_folder_data()
+    mask = Image.fromarray(np.full((48, 64), 2, dtype=np.uint8), mode=None)
+    mask.putpalette([0, 0, 0, 9, 9, 9, 200, 100, 50])
+    mask.save(root / "masks" / "picture_00.png")
+    assert set(np.unique(opened(root).train.mask(0))) == {2}
+
+
+def test_an_image_and_a_mask_of_different_sizes_are_named(make_folder_data):
+    root = make_folder_data()
+    Image.new("RGB", (30, 20)).save(root / "images" / "picture_00.png")
+    with pytest.raises(UserError, match="picture_00: the image is 30x20, its mask 64x48"):
+        first_view(root).picture(0)
+
+
+def test_a_saliency_map_of_another_size_is_named(make_folder_data):
+    root = make_folder_data()
+    Image.new("L", (30, 20)).save(root / "saliency" / "picture_00.png")
+    with pytest.raises(UserError, match="its saliency map 30x20"):
+        first_view(root).picture(0)
+
+
+@pytest.mark.parametrize("kind", ["images", "masks"])
+def test_a_broken_file_is_named(make_folder_data, kind):
+    root = make_folder_data()
+    path = root / kind / "picture_00.png"
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
+        first_view(root).picture(0)
+    path.write_text("this is no picture")
+    with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
+        first_view(root).picture(0)
+
+
+def test_a_missing_image_is_named_with_the_suffixes_looked_for(make_folder_data):
+    root = make_folder_data()
+    (root / "images" / "picture_00.png").unlink()
+    with pytest.raises(UserError, match=r"picture_00 is missing \(looked for .jpg"):
+        first_view(root).picture(0)
+
+
+def test_a_photograph_is_turned_as_its_exif_says(tmp_path):
+    image = Image.new("RGB", (30, 20), "black")
+    image.putpixel((0, 0), (255, 255, 255))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: rotate by 90 degrees clockwise
+    image.save(tmp_path / "turned.png", exif=exif)
+    read = read_image(tmp_path / "turned.png")
+    assert read.shape == (30, 20, 3)
+    assert read[0, 19].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])
+def test_pictures_of_every_mode_become_rgb(tmp_path, mode):
+    path = tmp_path / ("picture.tif" if mode == "CMYK" else "picture.png")
+    Image.new(mode, (5, 4)).save(path)
+    assert read_image(path).shape == (4, 5, 3)
+
+
+def test_find_images_takes_files_and_the_pictures_of_folders(tmp_path):
+    (tmp_path / "some").mkdir()
+    for name in ("b.png", "a.JPG", "notes.txt"):
+        (tmp_path / "some" / name).touch()
+    (tmp_path / "one.webp").touch()
+    found = find_images([tmp_path / "one.webp", tmp_path / "some"])
+    assert [path.name for path in found] == ["one.webp", "a.JPG", "b.png"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty holds no pictures"):
+        find_images([tmp_path / "empty"])
+    with pytest.raises(UserError, match="neither a picture nor a folder"):
+        find_images([tmp_path / "nothing.png"])
+
+
+def test_an_unknown_data_set_is_answered_with_the_nearest_one():
+    with pytest.raises(UserError, match=r'no data set "scene"\. Did you mean scenes\?'):
+        data_config({"name": "scene"})
+
+
+def test_training_and_validation_scenes_are_never_the_same_picture():
+    source = data_config({"name": "scenes", "classes": 4, "size": [32, 32], "train": 6, "val": 6}).build()
+    train, val = ([split.image(i).tobytes() for i in range(6)] for split in (source.train, source.val))
+    assert not set(train) & set(val)

@@ -1,0 +1,92 @@
+"""Batches are a pure function of seed, step and iteration."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.scenario.split import ScenarioConfig
+
+CPU = torch.device("cpu")
+SOURCE = ScenesConfig(classes=4, size=(32, 48), train=14, val=1).build()
+SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory) -> ReplayMemory:
+    """Four remembered pictures of the base step."""
+    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[0])
+    entries = [Entry(view.name(i), view.classes_in(i), 0) for i in range(4)]
+    folder = tmp_path_factory.mktemp("memory")
+    ReplayMemory(entries, SOURCE.train, SCENARIO.steps[0].seen).save(folder, view, MemoryConfig())
+    return ReplayMemory.load(folder, SOURCE.train)
+
+
+def stream(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchStream:
+    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+    plan = plan or BatchPlan(2, rehearsed=1, wholes=3)
+    return BatchStream(view, memory, plan, crop=(32, 32), scales=(0.5, 2), flip=True, seed=seed, device=CPU)
+
+
+def same(one: StepBatch, other: StepBatch) -> bool:
+    pairs = [(one.crops, other.crops), (one.wholes, other.wholes)]
+    return all(torch.equal(vars(a)[key], vars(b)[key]) for a, b in pairs for key in ("images", "labels", "boxes"))
+
+
+def test_a_batch_depends_on_nothing_but_seed_step_and_iteration(memory):
+    forward = stream(memory)
+    first = [forward[iteration] for iteration in range(12)]
+    np.random.seed(5)  # numpy's and torch's own state must not matter
+    torch.manual_seed(5)
+    backward = stream(memory)
+    assert all(same(backward[iteration], first[iteration]) for iteration in reversed(range(12)))
+
+
+def test_seed_step_and_iteration_each_change_the_batch(memory):
+    one = stream(memory)[3]
+    assert not same(one, stream(memory)[4])
+    assert not same(one, stream(memory, seed=1)[3])
+    assert not same(one, stream(memory, step=2)[3])
+
+
+@pytest.mark.parametrize("current", [1, 3, 4])
+def test_every_picture_is_visited_equally_often(memory, current):
+    batches = stream(memory, plan=BatchPlan(current))
+    count = len(batches.view)
+    visits = Counter(batches._visit(visit) for visit in range(5 * count))
+    assert set(visits) == set(range(count))
+    assert set(visits.values()) == {5}
+    orders = [tuple(batches._visit(epoch * count + k) for k in range(count)) for epoch in range(5)]
+    assert len(set(orders)) > 1  # in another order each time
+
+
+def test_a_batch_is_made_up_as_planned(memory):
+    batch = stream(memory)[0]
+    assert (len(batch.crops), batch.current, len(batch.wholes)) == (3, 2, 3)
+    assert not batch.crops.stored[:2].any()
+    assert batch.crops.stored[2:].any(1).all()
+    assert set(batch.crops.labels[2:].unique().tolist()) <= {0, 255}  # nothing is annotated in memory
+    assert batch.crops.stored.shape[1] == len(SCENARIO.steps[1].seen)
+
+
+def test_whole_pictures_from_memory_are_not_cropped(memory):
+    for iteration in range(4):
+        wholes = stream(memory)[iteration].wholes
+        # 32 x 48 on a canvas of 32 x 32: the whole width, letterboxed
+        assert torch.allclose(wholes.boxes, torch.tensor([[32 / 6, 0.0, 32 - 32 / 6, 32.0]]).expand(3, 4), atol=1e-3)
+
+
+def test_without_wholes_there_are_none(memory):
+    assert stream(memory, plan=BatchPlan(2))[0].wholes is None
+
+
+def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
+    assert len(stream(memory, plan=BatchPlan(1, rehearsed=7))[0].crops) == 8

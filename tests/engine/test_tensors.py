@@ -1,0 +1,98 @@
+"""Weights in files: the same bits back, and damage is found."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from ipseg.engine import tensors
+from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.errors import UserError
+
+TENSORS = {
+    "weight": torch.arange(12.0).view(3, 4).t(),  # not contiguous
+    "count": torch.tensor(7),
+    "half": torch.full((2,), 0.5, dtype=torch.bfloat16),
+    "empty": torch.zeros(0, 3),
+}
+FACTS = {"iteration": 12, "note": "ä"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "a.safetensors"
+    save_tensors(path, TENSORS, FACTS)
+    return path.read_bytes()
+
+
+def same(found: dict[str, torch.Tensor]) -> bool:
+    return found.keys() == TENSORS.keys() and all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in TENSORS.items()
+    )
+
+
+def test_tensors_and_facts_come_back_as_they_were(tmp_path, whole):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(whole)
+    found, facts = load_tensors(path, "the weights")
+    assert same(found)
+    assert facts == FACTS
+
+
+@given(share=st.floats(0, 0.999))
+def test_a_file_that_was_cut_off_is_refused_by_name(tmp_path_factory, whole, share):
+    path = tmp_path_factory.mktemp("cut") / "a.safetensors"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(UserError, match="the weights is damaged") as caught:
+        load_tensors(path, "the weights")
+    assert str(path) in str(caught.value)
+
+
+def test_one_flipped_bit_is_refused_or_changes_nothing(tmp_path, whole):
+    path = tmp_path / "a.safetensors"
+    refused = 0
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << (at % 8)
+        path.write_bytes(damaged)
+        try:
+            found, facts = load_tensors(path, "the weights")
+        except UserError:
+            refused += 1
+            continue
+        assert same(found), at
+        assert facts == FACTS, at
+    assert refused > 0.9 * len(whole)
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"weight": torch.zeros(2)}, path)
+    with pytest.raises(UserError, match="damaged"):
+        load_tensors(path, "the weights")
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(UserError, match="the weights is missing"):
+        load_tensors(tmp_path / "a.safetensors", "the weights")
+
+
+def test_on_a_full_disk_the_old_weights_stay(tmp_path, whole, monkeypatch):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(whole)
+
+    def full(*_args: object, **_options: object) -> None:
+        raise SafetensorError(f"I/O error: {os.strerror(errno.ENOSPC)} (os error {errno.ENOSPC})")
+
+    monkeypatch.setattr(tensors, "save_file", full)
+    with pytest.raises(UserError, match=r"the disk is full: .*a\.safetensors"):
+        save_tensors(path, {"weight": torch.zeros(3)}, {})
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]

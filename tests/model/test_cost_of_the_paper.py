@@ -1,0 +1,47 @@
+"""Swin-B on VOC 15-1 is as large and as costly as the paper says (its table of costs)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.network import ModelConfig, count_parameters
+from ipseg.scenario.catalog import describe
+
+PAPER = [135.92, 139.76, 143.60, 147.66, 151.28, 155.12]
+"""Millions of parameters after each step. The fourth fits neither neighbour: the steps are 3.84 M apart elsewhere."""
+
+
+@pytest.fixture(scope="module")
+def costs() -> tuple[list[int], int]:
+    """Parameters after each step, and the base step's multiply-adds; on no device at all: only shapes are computed."""
+    parameters, macs = [], 0
+    with torch.device("meta"):
+        model = ModelConfig(backbone=BackboneConfig(name="swin_base_patch4_window12_384"))
+        method = IPSegConfig().build(model)
+        for step in describe("voc/15-1").steps:
+            method.begin_step(step)
+            parameters.append(count_parameters(method.network))
+            if step.index == 0:
+                with FlopCounterMode(display=False) as counter:
+                    method.predict(torch.empty(1, 3, 512, 512))
+                macs = counter.get_total_flops() // 2
+    return parameters, macs
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_parameters_are_the_papers_within_one_percent(costs, step):
+    assert costs[0][step] / 1e6 == pytest.approx(PAPER[step], rel=0.01)
+
+
+def test_multiply_adds_of_the_base_step_are_the_papers_within_one_percent(costs):
+    assert costs[1] / 1e9 == pytest.approx(137.1, rel=0.01)
+
+
+def test_every_step_adds_the_same_number_of_parameters(costs):
+    assert len({after - before for before, after in pairwise(costs[0])}) == 1

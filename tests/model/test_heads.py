@@ -1,0 +1,69 @@
+"""A new head starts where unknown objects already are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.heads import Head, resize
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import ScenarioConfig
+
+STAGES = (torch.rand(2, 4, 16, 24), torch.rand(2, 5, 8, 12), torch.rand(2, 6, 4, 6))
+DECODED = torch.rand(2, 7, 2, 3)
+
+
+def head(outputs: int) -> Head:
+    return Head((4, 5, 6), inputs=7, width=8, outputs=outputs).eval()
+
+
+def test_a_head_answers_at_the_resolution_of_the_first_stage():
+    assert head(3)(DECODED, STAGES).shape == (2, 3, 16, 24)
+
+
+def test_start_from_copies_the_trunk_and_the_named_rows():
+    permanent, new = head(2), head(4)
+    with torch.no_grad():
+        for name, buffer in permanent.trunk.named_buffers():
+            if name.endswith(("running_mean", "running_var")):
+                buffer.uniform_(0.5, 2)
+    new.start_from(permanent, [0, 1, 0, 0])
+    ours, theirs = new.trunk.state_dict(), permanent.trunk.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    before, after = permanent(DECODED, STAGES), new(DECODED, STAGES)
+    assert torch.allclose(after, before[:, [0, 1, 0, 0]], atol=1e-6)
+
+
+def test_the_copy_goes_its_own_way():
+    permanent, new = head(2), head(3)
+    new.start_from(permanent, [0, 1, 0])
+    kept = [parameter.clone() for parameter in permanent.parameters()]
+    with torch.no_grad():
+        for parameter in new.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(a, b) for a, b in zip(kept, permanent.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("decoupling", [True, False])
+def test_a_new_heads_classes_are_scored_as_unknown_at_first(decoupling):
+    torch.manual_seed(0)
+    model = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=16, rates=(1,))
+    method = IPSegConfig(decoupling=decoupling, noise_filtering=decoupling).build(model)
+    for step in ScenarioConfig(name="1-2").build("toy", ["cat", "cow", "dog"]).steps:
+        method.begin_step(step)
+    network = method.network.eval()
+    with torch.no_grad():
+        features = network.encoder(torch.rand(1, 3, 64, 64))
+        permanent = network.permanent(features.decoded, features.stages)
+        new = network.temporary[-1](features.decoded, features.stages)
+    unknown, background = permanent[:, :1], permanent[:, 1:]
+    expected = [unknown, background, unknown, unknown] if decoupling else [unknown, unknown]
+    assert torch.allclose(new, torch.cat(expected, 1), atol=1e-6)
+
+
+def test_resize_returns_the_map_itself_where_the_size_is_right():
+    x = torch.rand(1, 2, 5, 5)
+    assert resize(x, (5, 5)) is x
+    assert torch.allclose(resize(torch.ones(1, 1, 3, 4), (7, 9)), torch.ones(1, 1, 7, 9))

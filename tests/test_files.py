@@ -1,0 +1,103 @@
+"""Writes are whole or not there; reads say what is wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ipseg.errors import UserError
+from ipseg.files import explaining_full_disk, read_json, replacing, write_json, write_text
+
+
+def full(*_args: object, **_options: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("where", ["write_text", "replace", "open"])
+def test_on_a_full_disk_the_old_file_stays_and_the_message_says_what_to_do(tmp_path, monkeypatch, where):
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, where, full)
+        with pytest.raises(UserError, match=r"the disk is full: .*notes\.txt.*--resume"):
+            write_text(path, "new")
+    assert path.read_text() == "old"
+    assert left_over(tmp_path) == ["notes.txt"]
+
+
+def test_a_disk_too_full_for_a_temporary_file_is_explained_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    with pytest.raises(UserError, match="the disk is full"):
+        write_text(tmp_path / "notes.txt", "new")
+
+
+def test_a_real_full_disk_is_explained():
+    device = Path("/dev/full")
+    if not device.is_char_device():
+        pytest.skip("this system has no /dev/full")
+    with pytest.raises(UserError, match="the disk is full"), explaining_full_disk(device):
+        device.write_text("x")
+
+
+def test_another_error_is_left_as_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_text(tmp_path / "nowhere" / "notes.txt", "new")
+
+
+def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
+        temporary.write_text(f"half of the ne{1 // 0}")
+    assert path.read_text() == "old"
+    assert left_over(tmp_path) == ["notes.txt"]
+
+
+def test_files_have_the_permissions_that_a_plain_write_would_give(tmp_path):
+    write_text(tmp_path / "ours", "x")
+    (tmp_path / "plain").write_text("x")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_json_comes_back_as_it_was_written(tmp_path):
+    value = {"version": 1, "name": "Ä", "values": [0.1, None, True]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json", "the thing", 1) == value
+
+
+def test_what_is_no_json_is_not_written(tmp_path):
+    write_json(tmp_path / "a.json", {"loss": 1.0})
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"loss": float("nan")})
+    assert read_json(tmp_path / "a.json", "the thing") == {"loss": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"version": 1', "the thing is damaged: .* is not JSON"),
+        (b"\xff\xfe", "the thing is damaged"),
+        (b"[1, 2]", "gives its version as None; valid: 1 to 2"),
+        (b'{"version": true}', "gives its version as True"),
+        (b'{"version": 0}', "valid: 1 to 2"),
+        (b'{"version": 3}', "is of format 3, this ipseg reads up to 2: .* Update ipseg"),
+    ],
+)
+def test_json_that_cannot_be_read_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_json(path, "the thing", 2)
+    assert str(path) in str(caught.value)
+
+
+def test_json_that_is_missing_is_said_to_be(tmp_path):
+    with pytest.raises(UserError, match=r"the thing is missing: .*a\.json"):
+        read_json(tmp_path / "a.json", "the thing")
