@@ -39,16 +39,20 @@ def run(
     device = choose_device(recipe.device)
     source = source or recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
-    folder = RunFolder.create(path, recipe, scenario, resume=resume)
-    if recipe.init:
-        begin_from(recipe, folder, scenario)
+    oracle = bool(list(recipe.method.oracle()))
+    views = [
+        StepView(source.train, scenario, step, oracle=oracle) for step in scenario.steps
+    ]  # each sees its own labels
+    folder = RunFolder.check(path, recipe, resume=resume)
     set_deterministic(wanted=recipe.deterministic)
-
     method = restore(recipe, folder, scenario, folder.finished() - 1, device)
-    for step in scenario.steps[folder.finished() :]:
-        memory = remembered(folder, step, source)
-        oracle = bool(list(recipe.method.oracle()))
-        view = StepView(source.train, scenario, step, oracle=oracle)  # this step's labels, nothing else
+    folder.create(recipe, scenario)  # what could be wrong has been found by now
+    if recipe.init and not folder.finished():
+        begin_from(recipe, folder, scenario)
+        method = restore(recipe, folder, scenario, folder.finished() - 1, device)
+
+    for view in views[folder.finished() :]:
+        step, memory = view.step, remembered(folder, view.step, source)
         if oracle:
             memory.oracle = scenario.evaluation_table(step)
         seed_all(recipe.seed, step.index)
@@ -152,10 +156,9 @@ def begin_from(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> None:
     other = RunFolder.open(Path(path))
     theirs = make_recipe(other.settings())
     taken = int(number) + 1
-    same = (
-        (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name)
-        and [step.new for step in other.scenario(theirs).steps[:taken]] == [step.new for step in scenario.steps[:taken]]
-    )
+    same = (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name) and [
+        step.new for step in other.scenario(theirs).steps[:taken]
+    ] == [step.new for step in scenario.steps[:taken]]
     if not same:
         raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")
     folder.take_from(other, int(number))

@@ -54,29 +54,31 @@ class RunFolder:
     # ---- opening ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, scenario: Scenario, *, resume: bool) -> RunFolder:
-        """Begin a run in a new folder, or go on with the same recipe in an old one."""
+    def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
+        """A folder that a run may begin or go on in. Nothing is written yet."""
         folder = cls(path)
         if (path / "run.json").exists():
             folder.require_readable()
             if not resume:
-                raise UserError(
-                    f"{path} holds a run already. Go on with --resume, or choose another folder with --out."
-                )
+                raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
             folder._require_same(recipe)
-            return folder
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(path / "recipe.yaml", to_yaml(recipe))
+        return folder
+
+    def create(self, recipe: Recipe, scenario: Scenario) -> None:
+        """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
+        if (self.path / "run.json").exists():
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.path / "recipe.yaml", to_yaml(recipe))
         run = {
             "version": VERSION,
             "started": time.strftime("%Y-%m-%d %H:%M:%S"),
             "data": {"name": scenario.name.split("/")[0], "classes": list(scenario.data_classes)},
             **describe_system(),
         }
-        write_json(path / "run.json", run)
-        return folder
+        write_json(self.path / "run.json", run)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

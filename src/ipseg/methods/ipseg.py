@@ -147,7 +147,7 @@ class IPSeg:
         pixel = self._pixel_scores(logits)
         if not self.config.decoupling:  # for SSUL unknown and background are rivals here, and join at inference only
             pixel = torch.cat([logits[0].sigmoid().amax(1, keepdim=True), pixel[:, 1:]], dim=1)
-        winner = self._fused(pixel, self._previous.posterior, features).argmax(1)
+        winner = self._fused(pixel, self._seen(self._previous.posterior, features)).argmax(1)
         sure = pixel.gather(1, winner[:, None])[:, 0] >= self.config.threshold
         return winner.where(sure, 0)
 
@@ -160,9 +160,8 @@ class IPSeg:
         features = self.network.encoder(images, boxes)
         logits = [self._logits(head, features) for head in (self.network.permanent, *self.network.temporary)]
         pixel = self._pixel_scores(logits)
-        posterior = self.network.posterior
-        seen = None if posterior is None else posterior(features.pooled).float().sigmoid()
-        return Prediction(self._fused(pixel, posterior, features), pixel, seen, logits[0][:, UNKNOWN].sigmoid())
+        seen = self._seen(self.network.posterior, features)
+        return Prediction(self._fused(pixel, seen), pixel, seen, logits[0][:, UNKNOWN].sigmoid())
 
     def _logits(self, head: nn.Module, features: Features) -> Tensor:
         return features.enlarge(head(features.decoded, features.stages).float())
@@ -183,11 +182,13 @@ class IPSeg:
         alpha = self.config.alpha_nf if self.config.noise_filtering else 1.0
         return filter_noise(classes.sigmoid(), classes, other, alpha)
 
-    def _fused(self, pixel: Tensor, posterior: Posterior | None, features: Features) -> Tensor:
-        """Eq. 3, with the posterior given: today's, or the previous model's."""
-        if posterior is None:
-            return pixel
-        return fuse(pixel, posterior(features.pooled).float().sigmoid(), self.config.alpha_bc)
+    def _seen(self, posterior: Posterior | None, features: Features) -> Tensor | None:
+        """(B, C) probabilities of the posterior given: today's, or the previous model's."""
+        return None if posterior is None else posterior(features.pooled).float().sigmoid()
+
+    def _fused(self, pixel: Tensor, seen: Tensor | None) -> Tensor:
+        """Eq. 3, where there is a posterior."""
+        return pixel if seen is None else fuse(pixel, seen, self.config.alpha_bc)
 
     def image_classes(self, prediction: Prediction) -> Tensor:
         """Classes that the final prediction gives more than the smallest share of the picture."""

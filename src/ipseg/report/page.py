@@ -46,7 +46,7 @@ class Gallery:
     scenes: Sequence[SceneRow] = ()
 
 
-def write_page(  # noqa: PLR0917
+def write_page(
     path: Path, title: str, intro: str, results: Sequence[RunResult], gallery: Gallery, facts: Mapping[str, str]
 ) -> None:
     """Write the page. `intro` may have paragraphs, apart by empty lines; `facts` close the page as a list."""

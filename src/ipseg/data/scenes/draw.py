@@ -81,12 +81,13 @@ class Stage:
     def place_objects(self, kinds: int) -> None:
         """Put one to five objects, each of a class drawn with equal chances, the nearer ones over the farther ones."""
         count = choose(self.rng, range(1, 6), HOW_MANY)
-        drawers = sketches(kinds)
+        drawers, pairs = sketches(kinds), (kinds + 1) // 2
         for height in np.sort(self.rng.uniform(0.0, 1.0, count)):
             kind = int(self.rng.integers(kinds))
             figure = posed(drawers[kind](self.rng), self.rng)
             extent = self.short * self.rng.uniform(*EXTENTS[count])
-            sprite = paint(figure, extent, self.palette, self.light, self.rng)
+            palette = self.palette.of_pair(kind % pairs, self.rng)
+            sprite = paint(figure, extent, palette, self.light, self.rng)
             place = self._find_place(sprite, float(height))
             if place is not None:
                 owner = self._lay(sprite, *place, standing=True)

@@ -1,10 +1,11 @@
-"""Colours and textures. Objects, clutter and backgrounds draw from the same ones, so that none gives a class away."""
+"""Colours and textures. Look-alikes, clutter and backgrounds share them, so that colour alone gives no class away."""
 
 from __future__ import annotations
 
 import colorsys
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import accumulate
 from typing import TypeVar
 
@@ -28,6 +29,12 @@ _PLEASANT = ([0.0, 0.14, 0.36, 0.50, 0.74, 0.86, 1.0], [0.0, 0.07, 0.15, 0.32, 0
 """From even steps to hues: more reds, ochres and blues, fewer of the greens and violets that fill the HSV circle."""
 
 
+OWN_COLOURS = 0.75
+"""How often a thing has the colours of its pair."""
+FIRST_HUE, OWN_HUE = 0.08, 0.618
+"""The first pair is brown; the others lie a golden section apart on the circle of hues, which keeps any number spread."""
+
+
 class Palette:
     """The colours of one picture: a few hues that go together, for everything in it."""
 
@@ -36,6 +43,16 @@ class Palette:
         even = [first + k * step + rng.normal(0, 0.03) for k in range(4)] + [rng.uniform() for _ in range(2)]
         self.hues = np.interp(np.mod(even, 1.0), *_PLEASANT)
         self.vivid = rng.uniform(0.75, 1.1)
+
+    def of_pair(self, pair: int, rng: np.random.Generator) -> Palette:
+        """The colours of a thing in this picture: mostly its pair's own, as cows and horses are brown, sometimes any.
+
+        Look-alikes share them, so that colour may tell which pair it is, and never which of the two.
+        """
+        own = copy(self)
+        if rng.uniform() < OWN_COLOURS:
+            own.hues = FIRST_HUE + OWN_HUE * pair + rng.normal(0, 0.04, 2)
+        return own
 
     def strong(self, rng: np.random.Generator) -> Colour:
         """The colour of a thing."""

@@ -1,0 +1,37 @@
+# `make demo` and `make test` set up everything they need in .venv, from pinned versions.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
+
+.PHONY: help setup demo test test-fast test-all lint clean
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready  ## install the package and its tools into .venv
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("ipseg needs Python 3.11 or newer; name one with `make PYTHON=...`") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: setup  ## three methods on drawn scenes, a few minutes: runs/demo/report.html
+	$(BIN)/ipseg demo
+
+test: setup lint  ## all tests but the long ones
+	$(PYTEST) -m "not long"
+
+test-fast: setup  ## the fast part, under two minutes
+	$(PYTEST) -m "not slow and not long"
+
+test-all: setup lint  ## every test
+	$(PYTEST)
+
+lint: setup  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:  ## remove what make and the tools made (not runs/)
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,93 @@
+"""Write docs/settings.md from the settings themselves: `python docs/make_settings.py` (PYTHONPATH=src if not installed).
+
+Every setting is explained once, under its field in the code. A test compares the page with what this script would write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+
+from ipseg.config import field_docs, to_dict
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.folder import FolderConfig
+from ipseg.data.memory import MemoryConfig
+from ipseg.engine.evaluate import EvaluationConfig
+from ipseg.engine.recipe import Recipe, TrainingConfig
+from ipseg.methods.finetune import FinetuneConfig
+from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import ScenarioConfig
+
+PAGE = Path(__file__).parent / "settings.md"
+HEAD = """\
+# All settings
+
+This page is made by `python docs/make_settings.py` from the code; change the sentence under the field there, not here.
+How recipes and `--set` use these names stands in [recipes](recipes.md).
+"""
+SECTIONS: dict[str, tuple[str, type]] = {
+    "The recipe itself": ("", Recipe),
+    "data, `name: scenes`": ("data", ScenesConfig),
+    "data, `name: folder`": ("data", FolderConfig),
+    "scenario": ("scenario", ScenarioConfig),
+    "model": ("model", ModelConfig),
+    "model.backbone": ("model.backbone", BackboneConfig),
+    "method, `name: ipseg`": ("method", IPSegConfig),
+    "method, `name: finetune`": ("method", FinetuneConfig),
+    "memory": ("memory", MemoryConfig),
+    "training": ("training", TrainingConfig),
+    "evaluation": ("evaluation", EvaluationConfig),
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(section(title, *what) for title, what in SECTIONS.items())]).rstrip() + "\n"
+
+
+def section(title: str, prefix: str, cls: type) -> str:
+    """One table: every setting of a section, what it takes, its default and its meaning."""
+    docs, hints = field_docs(cls), typing.get_type_hints(cls)
+    lines = [f"## {title}", "", "| setting | takes | default | meaning |", "|---|---|---|---|"]
+    for field in dataclasses.fields(cls):
+        name = f"{prefix}.{field.name}" if prefix else field.name
+        cells = [f"`{name}`", takes(hints[field.name]), default(field), docs[field.name]]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def takes(hint: Any) -> str:
+    """What values a setting has, in words."""
+    names = {int: "whole number", float: "number", bool: "true, false", str: "text", type(None): "null"}
+    if hint in names:
+        return names[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return ", ".join(f"`{arg}`" for arg in args)
+    if origin is tuple:
+        many = len(args) == 2 and args[1] is Ellipsis
+        return f"list of {takes(args[0])}" if many else f"{len(args)} of {takes(args[0])}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(takes(arg) for arg in args)
+    return "section"
+
+
+def default(field: dataclasses.Field[Any]) -> str:
+    """The default as YAML; sections have defaults of their own."""
+    if field.default_factory is not dataclasses.MISSING:
+        return "see below"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    text = yaml.safe_dump(to_dict(field.default), default_flow_style=True).removesuffix("...\n").strip()
+    return f"`{text}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
