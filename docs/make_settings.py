@@ -1,6 +1,6 @@
-"""Write docs/settings.md from the settings themselves: `python docs/make_settings.py` (PYTHONPATH=src if not installed).
+"""Write docs/settings.md from the settings themselves: `python docs/make_settings.py`.
 
-Every setting is explained once, under its field in the code. A test compares the page with what this script would write.
+Every setting is explained once, under its field in the code. A test compares the page with what this would write.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def takes(hint: Any) -> str:
         return ", ".join(f"`{arg}`" for arg in args)
     if origin is tuple:
         many = len(args) == 2 and args[1] is Ellipsis
-        return f"list of {takes(args[0])}" if many else f"{len(args)} of {takes(args[0])}"
+        return f"list ({takes(args[0])})" if many else f"{len(args)} {takes(args[0])}s"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(takes(arg) for arg in args)
     return "section"
