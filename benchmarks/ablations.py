@@ -103,7 +103,7 @@ def main() -> None:
         for job in as_completed(jobs):
             try:
                 rows.append(job.result())
-            except Exception as error:  # noqa: BLE001 - one failed run must not stop the others
+            except Exception as error:  # one failed run must not stop the others
                 print("FAILED", *jobs[job], repr(error), flush=True)
                 continue
             with (options.out / "results.jsonl").open("a") as file:

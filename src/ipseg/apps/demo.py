@@ -23,8 +23,8 @@ from ipseg.report.table import comparison
 from ipseg.scenario.split import BACKGROUND
 
 RECIPE = "scenes_3-1_ipseg"
-SHORT = ["training.batch_size=8", "training.epochs=3", "training.later_epochs=2"]
-QUICK = ["training.batch_size=8", "training.epochs=1", "training.later_epochs=0.5", "data.train=240", "data.val=40"]
+SHORT = ["training.batch_size=8", "training.epochs=2", "training.later_epochs=1.5"]
+QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=200", "data.val=24"]
 RUNS: dict[str, list[str]] = {
     "ipseg": [],
     "finetune": ["method={name: finetune, backbone_lr: 0.3}"],

@@ -34,10 +34,22 @@ def random_crop(
     return Placement(scale, top, left, flip=flip and bool(rng.integers(2)))
 
 
-def letterbox(rng: np.random.Generator, height: int, width: int, canvas: tuple[int, int], *, flip: bool) -> Placement:
-    """The whole picture, as large as fits, in the middle."""
-    scale = min(canvas[0] / height, canvas[1] / width)
-    top, left = (height * scale - canvas[0]) / 2, (width * scale - canvas[1]) / 2
+def whole(
+    rng: np.random.Generator,
+    height: int,
+    width: int,
+    canvas: tuple[int, int],
+    scales: tuple[float, float],
+    *,
+    flip: bool,
+) -> Placement:
+    """The whole picture at a random place, between the smallest scale and the largest that fits.
+
+    Few pictures are remembered and each is seen often: were they always alike, the network would know them by heart.
+    """
+    fits = min(canvas[0] / height, canvas[1] / width)
+    scale = fits * rng.uniform(min(scales[0], 1.0), 1.0)
+    top, left = rng.uniform() * (height * scale - canvas[0]), rng.uniform() * (width * scale - canvas[1])
     return Placement(scale, top, left, flip=flip and bool(rng.integers(2)))
 
 

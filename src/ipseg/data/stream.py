@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ipseg.data.augment import letterbox, place, random_crop
+from ipseg.data.augment import place, random_crop, whole
 from ipseg.data.batch import Batch, BatchPlan, Picture, StepBatch
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.view import StepView
@@ -40,8 +40,8 @@ class BatchStream:
         first = iteration * plan.current
         pictures = [self.view.picture(self._visit(first + k)) for k in range(plan.current)]
         pictures += self._remember(rng, plan.rehearsed)
-        crops = self._lay(rng, pictures, whole=False)
-        wholes = self._lay(rng, self._remember(rng, plan.wholes), whole=True) if plan.wholes else None
+        crops = self._lay(rng, pictures, uncropped=False)
+        wholes = self._lay(rng, self._remember(rng, plan.wholes), uncropped=True) if plan.wholes else None
         return StepBatch(crops, plan.current, wholes)
 
     def _visit(self, visit: int) -> int:
@@ -57,12 +57,7 @@ class BatchStream:
         drawn = rng.choice(len(self.memory), count, replace=replace).tolist() if count else []
         return [self.memory.picture(index) for index in drawn]
 
-    def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, whole: bool) -> Batch:
-        placements = []
-        for picture in pictures:
-            height, width = picture.labels.shape
-            if whole:
-                placements.append(letterbox(rng, height, width, self.crop, flip=self.flip))
-            else:
-                placements.append(random_crop(rng, height, width, self.crop, self.scales, flip=self.flip))
+    def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, uncropped: bool) -> Batch:
+        lay = whole if uncropped else random_crop
+        placements = [lay(rng, *picture.labels.shape, self.crop, self.scales, flip=self.flip) for picture in pictures]
         return place(pictures, placements, self.crop, len(self.view.step.seen), self.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -39,19 +40,18 @@ def run(
     device = choose_device(recipe.device)
     source = source or recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
-    oracle = bool(list(recipe.method.oracle()))
-    views = [
-        StepView(source.train, scenario, step, oracle=oracle) for step in scenario.steps
-    ]  # each sees its own labels
     folder = RunFolder.check(path, recipe, resume=resume)
+    base = None if folder.finished() else shared_base(recipe, scenario)
+    oracle = bool(list(recipe.method.oracle()))
+    to_learn = scenario.steps[base.steps if base else folder.finished() :]
+    views = [StepView(source.train, scenario, step, oracle=oracle) for step in to_learn]  # each sees its own labels
     set_deterministic(wanted=recipe.deterministic)
-    method = restore(recipe, folder, scenario, folder.finished() - 1, device)
+    method = restore(recipe, base.folder if base else folder, scenario, len(scenario.steps) - len(views) - 1, device)
     folder.create(recipe, scenario)  # what could be wrong has been found by now
-    if recipe.init and not folder.finished():
-        begin_from(recipe, folder, scenario)
-        method = restore(recipe, folder, scenario, folder.finished() - 1, device)
+    if base:
+        folder.take_from(base.folder, base.steps)
 
-    for view in views[folder.finished() :]:
+    for view in views:
         step, memory = view.step, remembered(folder, view.step, source)
         if oracle:
             memory.oracle = scenario.evaluation_table(step)
@@ -148,20 +148,30 @@ def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, de
     return method
 
 
-def begin_from(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> None:
-    """`init: RUN@K`: take the steps up to K from a run with the same data, classes and network."""
-    path, at, number = str(recipe.init).rpartition("@")
+@dataclass(frozen=True)
+class SharedBase:
+    """The first steps of another run."""
+
+    folder: RunFolder
+    steps: int
+
+
+def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
+    """`init: RUN@K`: the steps up to K of a run with the same data, classes, network and method."""
+    if recipe.init is None:
+        return None
+    path, at, number = recipe.init.rpartition("@")
     if not at or not number.isdigit():
         raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
-    other = RunFolder.open(Path(path))
-    theirs = make_recipe(other.settings())
-    taken = int(number) + 1
-    same = (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name) and [
-        step.new for step in other.scenario(theirs).steps[:taken]
-    ] == [step.new for step in scenario.steps[:taken]]
-    if not same:
+    base = SharedBase(RunFolder.open(Path(path)), int(number) + 1)
+    theirs = make_recipe(base.folder.settings())
+    if base.folder.finished() < base.steps:
+        raise UserError(f"init: {path} has finished {base.folder.finished()} steps; step {number} is not among them.")
+    learned = [step.new for step in base.folder.scenario(theirs).steps[: base.steps]]
+    same = (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name)
+    if not same or learned != [step.new for step in scenario.steps[: base.steps]]:
         raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")
-    folder.take_from(other, int(number))
+    return base
 
 
 def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:

@@ -152,17 +152,12 @@ class RunFolder:
         data.pop("version")
         return StepResult(**data | {"new": tuple(data["new"])})
 
-    def take_from(self, other: RunFolder, through: int) -> None:
-        """Copy finished steps from a run of the same beginning."""
-        if other.finished() <= through:
-            raise UserError(
-                f"init: {other.path} has finished {other.finished()} steps; step {through} is not among them."
-            )
-        for index in range(self.finished(), through + 1):
+    def take_from(self, other: RunFolder, steps: int) -> None:
+        """Copy the first steps of another run, each whole or not at all."""
+        for index in range(steps):
             partial = self.path / f".step_{index:02d}"
             shutil.rmtree(partial, ignore_errors=True)
             shutil.copytree(other.step(index), partial)
-            shutil.rmtree(self.step(index), ignore_errors=True)
             partial.rename(self.step(index))
 
     def log(self, **values: Any) -> None:

@@ -32,7 +32,7 @@ _PLEASANT = ([0.0, 0.14, 0.36, 0.50, 0.74, 0.86, 1.0], [0.0, 0.07, 0.15, 0.32, 0
 OWN_COLOURS = 0.75
 """How often a thing has the colours of its pair."""
 FIRST_HUE, OWN_HUE = 0.08, 0.618
-"""The first pair is brown; the others lie a golden section apart on the circle of hues, which keeps any number spread."""
+"""The first pair is brown; the next ones lie a golden section apart on the circle, which keeps any number spread."""
 
 
 class Palette:
