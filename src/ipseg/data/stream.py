@@ -59,5 +59,8 @@ class BatchStream:
 
     def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, uncropped: bool) -> Batch:
         lay = whole if uncropped else random_crop
-        placements = [lay(rng, *picture.labels.shape, self.crop, self.scales, flip=self.flip) for picture in pictures]
+        placements = []
+        for picture in pictures:
+            height, width = picture.labels.shape
+            placements.append(lay(rng, height, width, self.crop, self.scales, flip=self.flip))
         return place(pictures, placements, self.crop, len(self.view.step.seen), self.device)
