@@ -36,8 +36,9 @@ VARIANTS: dict[str, list[str]] = {
     "known classes ignored (Eq. 5)": ["method.known_classes=ignore"],
     "posterior mix of the authors' code": ["method.posterior_current=null"],
     "no rehearsal (Eq. 6)": ["method.rehearsal=0"],
+    "none, no rehearsal (SSUL)": OFF["ip"] + OFF["sd"] + ["method.rehearsal=0"],
     "confidence 0.7 (authors' code)": ["method.confidence=0.7"],
-    "unknown to background (authors' code)": ["method.unknown=background"],
+    "unknown dropped (section 3.4)": ["method.unknown=drop"],
 }
 
 
