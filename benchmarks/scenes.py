@@ -1,6 +1,6 @@
 """What the drawn scenes are like, in numbers: objects, foreground, saliency, speed.
 
-    python benchmarks/scenes.py
+Run `python benchmarks/scenes.py`.
 """
 
 from __future__ import annotations
