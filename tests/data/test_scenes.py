@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from ipseg.data.scenes.classes import class_names, look_alike, sketches
+from ipseg.data.scenes.classes import WORLD, class_names, look_alike, world
 from ipseg.data.scenes.draw import INSIDE, VISIBLE, Scene, Stage, draw
 from ipseg.data.scenes.figure import posed
 from ipseg.data.scenes.paint import paint
@@ -17,7 +17,7 @@ from ipseg.errors import UserError
 
 @pytest.fixture(scope="module")
 def many() -> list[Scene]:
-    return [draw(5, index, (96, 96), 12) for index in range(200)]
+    return [draw(5, index, (96, 96), 20) for index in range(260)]
 
 
 def same(one: Scene, other: Scene) -> bool:
@@ -75,6 +75,27 @@ def test_a_picture_shows_one_to_five_objects_two_on_average():
     assert 1.8 <= np.mean(counts) <= 2.4
 
 
+def test_few_classes_meet_in_a_picture_as_in_photographs():
+    """Pascal VOC's training pictures: 64 % hold one class, 27 % two, 9 % more."""
+    counts = [len(set(np.unique(draw(4, index, (64, 64), 20).mask)) - {0}) for index in range(300)]
+    shares = [np.mean([count == n for count in counts]) for n in (1, 2)]
+    assert shares == pytest.approx([0.64, 0.27], abs=0.07)
+    assert min(counts) == 1
+    assert 1.3 < np.mean(counts) < 1.6
+
+
+def test_what_is_no_class_is_drawn_and_salient_but_not_labelled():
+    assert [kind.name for kind in world(6)[:6]] == list(class_names(6))
+    assert {kind.name for kind in world(6)} == set(class_names(WORLD))
+    assert [kind.name for kind in world(40)] == list(class_names(40))
+    met = [draw(4, index, (64, 64), 4) for index in range(100)]
+    assert max(scene.mask.max() for scene in met) == 4
+    alone = np.mean([len(np.unique(scene.mask)) == 2 for scene in met])
+    assert alone > 0.8  # the second thing in a picture is mostly of no class
+    unlabelled = [(scene.saliency & (scene.mask == 0)).sum() > 0.05 * scene.mask.size for scene in met]
+    assert np.mean(unlabelled) > 0.2
+
+
 def test_no_object_is_hidden_by_more_than_it_may_be():
     for stage in stages(60):
         for owner, area in stage.areas.items():
@@ -120,19 +141,19 @@ def test_every_class_appears_and_none_beyond(count):
 
 def test_every_sketch_fills_a_fair_part_of_its_frame():
     rng = np.random.default_rng(0)
-    for name, sketch in zip(class_names(60), sketches(60), strict=True):
-        sprite = paint(posed(sketch(rng), rng), 60, Palette(rng), -2.0, rng)
-        assert 0.1 < sprite.solid.sum() / 60**2 < 0.95, name
+    for kind in world(60):
+        sprite = paint(posed(kind.sketch(rng), rng), 60, Palette(rng), -2.0, rng)
+        assert 0.1 < sprite.solid.sum() / 60**2 < 0.95, kind.name
 
 
 def test_colour_does_not_tell_look_alikes_apart(many):
     """A nearest-mean classifier on the mean colour of an object's pixels is right about as often as a coin."""
-    colours: dict[int, list[np.ndarray]] = {kind: [] for kind in range(12)}
+    colours: dict[int, list[np.ndarray]] = {kind: [] for kind in range(20)}
     for scene in many:
         for value in np.unique(scene.mask[scene.mask > 0]):
             colours[int(value) - 1].append(scene.image[scene.mask == value].mean(axis=0))
     right = total = 0
-    for pair in ((kind, look_alike(kind, 12)) for kind in range(6)):
+    for pair in ((kind, look_alike(kind, 20)) for kind in range(10)):
         train = [np.mean(colours[kind][::2], axis=0) for kind in pair]
         for truth, kind in enumerate(pair):
             for colour in colours[kind][1::2]:

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.batch import BatchPlan, StepBatch, join
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.trainer import make_optimiser
 from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.scenario.catalog import describe
+from ipseg.scenario.split import IGNORE
 
 
 def state(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -200,8 +201,7 @@ def image_labels(method, pictures) -> torch.Tensor:
     """The targets of L_IP, row by row."""
     with torch.no_grad():
         features = method.network.eval().encoder(pictures.images, pictures.boxes)
-    past = None if method._previous is None else method._previous.logits(features)
-    return method._image_labels(pictures, past, features.canvas)
+    return method._image_labels(pictures, method._past(features))
 
 
 def test_part_knows_the_steps_own_classes_only(make_method, hand_made):
@@ -242,9 +242,31 @@ def test_pseudo_labels_do_not_ask_the_posterior(make_method, hand_made):
 def test_padding_has_no_classes(make_method, hand_made):
     method = make_method(pseudo_min_share=0.0)
     pictures = hand_made([0], count=2)
-    hidden = replace(pictures, boxes=torch.tensor([0.0, 0.0, 0.0, 0.0]).expand(2, 4))
+    hidden = replace(pictures, labels=torch.full_like(pictures.labels, IGNORE))
     assert image_labels(method, pictures)[:, :2].any()
     assert not image_labels(method, hidden).any()
+
+
+def test_what_is_annotated_as_a_new_class_is_never_its_old_look_alike(make_method, hand_made):
+    pictures = hand_made([3], count=6)  # all of it
+    assert not image_labels(make_method(pseudo_min_share=0.2), pictures)[:, :2].any()
+    literal = make_method(pseudo_min_share=0.2, pseudo_labels_on="everywhere")
+    assert image_labels(literal, pictures)[:, :2].any()
+
+
+def test_remembered_pictures_have_their_stored_label_alone_unless_asked_otherwise(make_method, hand_made):
+    crops, wholes = hand_made([0, 3], count=2, seed=1), hand_made([0], count=6, seed=2)
+    pictures = join([crops, wholes])
+    for where, added in (("unlabelled", False), ("everywhere", True)):
+        method = make_method(pseudo_min_share=0.2, pseudo_labels_on=where)
+        targets = {}
+        method.network.posterior.register_forward_hook(lambda _m, _x, logits, kept=targets: kept.update(logits=logits))
+        loss = method.loss(StepBatch(crops, 2, wholes))["image"]
+        logits = targets["logits"]
+        current = image_labels(method, pictures)[: len(logits) - 6]
+        stored_alone = torch.cat([current, wholes.stored]).float()
+        alone = nn.functional.binary_cross_entropy_with_logits(logits, stored_alone)
+        assert torch.allclose(loss, alone, atol=1e-5) is not added
 
 
 def test_stored_labels_are_united_with_the_others(make_method, hand_made):

@@ -179,11 +179,7 @@ def old_classes(before: Model, step: Step, image: NDArray[np.uint8]) -> torch.Te
     method: object = before.method
     assert isinstance(method, IPSeg)
     method.begin_step(step)  # from now on the model of the step before is its previous one, as in a run
-    assert method._previous is not None
-    with torch.no_grad():
-        method.network.eval()
-        features = method.network.encoder(as_tensor(image, before.device))
-        return method._old_classes(features, method._previous.logits(features))[0].cpu()
+    return method.previous_classes(as_tensor(image, before.device))[0].cpu()
 
 
 @torch.no_grad()

@@ -103,7 +103,8 @@ def remember(
 
     def old_classes(picture: Picture) -> Iterable[str]:
         image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
-        found = method.image_classes(method.predict(image))[0]
+        annotated = torch.from_numpy(picture.labels).to(device) > 0  # there the model has nothing to say
+        found = method.image_classes(method.predict(image).labels.masked_fill(annotated, 0))[0]
         return [name for name, there in zip(view.step.old, found.tolist(), strict=False) if there]
 
     kept = update(memory, view, recipe.memory, recipe.seed, old_classes)

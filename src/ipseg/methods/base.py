@@ -69,8 +69,8 @@ class Method(Protocol):
         """Put the network into the state it trains in (what is frozen stays in evaluation mode)."""
         ...
 
-    def image_classes(self, prediction: Prediction) -> Tensor:
-        """(B, C) bool: which seen classes a picture holds, for the memory's image labels."""
+    def image_classes(self, labels: Tensor) -> Tensor:
+        """(B, C) bool: which seen classes a picture with these labels (B, H, W) holds, for the memory's image labels."""
         ...
 
 

@@ -49,11 +49,11 @@ class Finetune:
 
     def __init__(self, config: FinetuneConfig, network: SoftmaxNetwork) -> None:
         self.config, self.network = config, network
-        self.base = True
+        self.base, self.seen = True, 0
 
     def begin_step(self, step: Step) -> None:
         """Add a classifier for the step's classes; the base step's also has the background."""
-        self.base = step.index == 0
+        self.base, self.seen = step.index == 0, len(step.seen)
         self.network.grow(len(step.new) + self.base)
 
     def train_mode(self) -> None:
@@ -84,6 +84,6 @@ class Finetune:
         scores = self.network(images, boxes).softmax(1)
         return Prediction(scores, scores)
 
-    def image_classes(self, prediction: Prediction) -> Tensor:
+    def image_classes(self, labels: Tensor) -> Tensor:
         """Classes that some pixel has."""
-        return classes_present(prediction.labels, prediction.scores.shape[1] - 1)
+        return classes_present(labels, self.seen)

@@ -13,7 +13,6 @@ from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
-from ipseg.model.boxes import inside
 from ipseg.model.fusion import filter_noise, fuse
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.model.network import Features, Network, freeze, trainable
@@ -83,12 +82,13 @@ class IPSeg:
         crops, pictures = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
         with torch.set_grad_enabled(self._previous is None):
             features = self.network.encoder(pictures.images, pictures.boxes)
-        past = None if self._previous is None else self._previous.logits(features)
+        everywhere = self.config.pseudo_labels_on == "everywhere"
+        past = self._past(features if everywhere else features[: len(crops)])
         old_class = self._old_classes(features[: len(crops)], past)
         teach = self._decoupled if self.config.decoupling else self._coupled
         parts = teach(features[: len(crops)], crops, old_class)
         if self.network.posterior is not None:
-            labels = self._image_labels(pictures, past, features.canvas)
+            labels = self._image_labels(pictures, past)
             rows = self._posterior_rows(batch)
             parts["image"] = image_bce(self.network.posterior(features.pooled[rows]).float(), labels[rows])
         return parts
@@ -121,7 +121,7 @@ class IPSeg:
         current = min(self._posterior_current(crops), batch.current)
         return torch.cat([torch.arange(current), crops + torch.arange(len(batch.wholes))]).to(device)
 
-    def _image_labels(self, pictures: Batch, past: list[Tensor] | None, canvas: tuple[int, int]) -> Tensor:
+    def _image_labels(self, pictures: Batch, past: list[Tensor] | None) -> Tensor:
         """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels."""
         classes = pictures.stored.shape[1]
         if self.config.image_labels == "full":
@@ -129,21 +129,35 @@ class IPSeg:
             return classes_present(pictures.full, classes)
         labels = classes_present(pictures.labels, classes) | pictures.stored
         if past is not None and self.config.image_labels == "pseudo":
-            # Without the posterior, which must not confirm itself; at the heads' own resolution, for a share of the
-            # area is the same there. Padding has no share.
-            pixel = self._pixel_scores(past)
-            shown = inside(pictures.boxes * (pixel.shape[-1] / canvas[1]), (pixel.shape[-2], pixel.shape[-1]))
-            found = pixel.argmax(1).where(shown, IGNORE)
-            seen = classes_present(found, pixel.shape[1] - 1, self.config.pseudo_min_share)
-            labels[:, : seen.shape[1]] |= seen
+            found = self._pixel_scores(past).argmax(1)  # without the posterior, which must not confirm itself
+            y = pictures.labels[: len(found)]
+            if self.config.pseudo_labels_on == "unlabelled":
+                found = found.where(y == 0, 0)  # what is annotated as new is not its old look-alike
+            seen = self.image_classes(found.where(y != IGNORE, IGNORE))
+            labels[: len(seen), : len(self.step.old)] |= seen[:, : len(self.step.old)]
         return labels
+
+    def image_classes(self, labels: Tensor) -> Tensor:
+        """Classes that have more than the smallest share of the picture."""
+        return classes_present(labels, len(self.step.seen), self.config.pseudo_min_share)
+
+    @torch.no_grad()
+    def previous_classes(self, images: Tensor, boxes: Tensor | None = None) -> Tensor:
+        """(B, H, W): where f_{t-1}, the model as it stood after the last step, sees an old class; 0 elsewhere."""
+        self.network.eval()
+        features = self.network.encoder(images, boxes)
+        return self._old_classes(features, self._past(features))
+
+    def _past(self, features: Features) -> list[Tensor] | None:
+        """The previous heads' logits, enlarged; none in the base step."""
+        return None if self._previous is None else self._previous.logits(features)
 
     @torch.no_grad()
     def _old_classes(self, features: Features, past: list[Tensor] | None) -> Tensor:
         """(B, H, W): f_{t-1}(x), the previous model's final prediction, where it is a class and sure; 0 elsewhere."""
         if past is None or self._previous is None:
             return torch.zeros(len(features.decoded), *features.size, dtype=torch.long, device=features.decoded.device)
-        logits = [features.enlarge(head[: len(features.decoded)]) for head in past]
+        logits = [head[: len(features.decoded)] for head in past]
         pixel = self._pixel_scores(logits)
         if not self.config.decoupling:  # for SSUL unknown and background are rivals here, and join at inference only
             pixel = torch.cat([logits[0].sigmoid().amax(1, keepdim=True), pixel[:, 1:]], dim=1)
@@ -190,10 +204,6 @@ class IPSeg:
         """Eq. 3, where there is a posterior."""
         return pixel if seen is None else fuse(pixel, seen, self.config.alpha_bc)
 
-    def image_classes(self, prediction: Prediction) -> Tensor:
-        """Classes that the final prediction gives more than the smallest share of the picture."""
-        return classes_present(prediction.labels, prediction.scores.shape[1] - 1, self.config.pseudo_min_share)
-
 
 class _Previous:
     """f_{t-1}: the model as it stood after the last step.
@@ -212,5 +222,6 @@ class _Previous:
 
     @torch.no_grad()
     def logits(self, features: Features) -> list[Tensor]:
-        """Of the permanent branch and of every old head, at the heads' own resolution."""
-        return [head(features.decoded, features.stages).float() for head in (self.permanent, *self.heads)]
+        """Of the permanent branch and of every old head, at the size of the pictures."""
+        heads = (self.permanent, *self.heads)
+        return [features.enlarge(head(features.decoded, features.stages).float()) for head in heads]

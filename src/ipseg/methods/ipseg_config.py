@@ -51,6 +51,10 @@ class IPSegConfig:
     """An old class is in a picture if the previous heads give it more than this share (the authors' 1000 pixels of
     513 x 513)."""
 
+    pseudo_labels_on: Literal["unlabelled", "everywhere"] = "unlabelled"
+    """Where these are looked for: in current pictures, where their annotation says nothing; or in remembered pictures too
+    and on the new classes themselves, where an old head sees look-alikes."""
+
     confidence: float | None = None
     """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7
     (SSUL's). The authors' code uses 0.7 throughout."""

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import NamedTuple
+
 from ipseg.data.scenes import creatures, glyphs, things
 from ipseg.data.scenes.figure import Sketch
 from ipseg.errors import require_between
 
 FEWEST, MOST = 2, 60
+WORLD = 20
+"""Kinds of objects there are at least, as in Pascal VOC: where fewer are classes, the others are unknown foreground."""
+
+
+class Kind(NamedTuple):
+    """One kind of object."""
+
+    name: str
+    sketch: Sketch
+    """The function that draws one."""
+    pair: int
+    """Which pair of look-alikes it belongs to."""
+
 
 DRAWN_PAIRS: tuple[tuple[tuple[str, Sketch], tuple[str, Sketch]], ...] = (
     (("cow", creatures.cow), ("horse", creatures.horse)),
@@ -35,12 +51,14 @@ def class_names(count: int = 12) -> tuple[str, ...]:
     >>> class_names(6)
     ('cow', 'bus', 'cup', 'horse', 'car', 'teapot')
     """
-    return tuple(name for name, _ in _members(count))
+    return tuple(kind.name for kind in _members(count))
 
 
-def sketches(count: int) -> tuple[Sketch, ...]:
-    """The functions that draw these classes, in the order of `class_names`."""
-    return tuple(sketch for _, sketch in _members(count))
+@cache
+def world(count: int) -> tuple[Kind, ...]:
+    """All kinds of objects that pictures of `count` classes show: the classes, then those that have no label there."""
+    classes = _members(count)
+    return (*classes, *(kind for kind in _members(max(count, WORLD)) if kind not in classes))
 
 
 def look_alike(index: int, count: int) -> int | None:
@@ -55,6 +73,6 @@ def look_alike(index: int, count: int) -> int | None:
     return other if other < count else None
 
 
-def _members(count: int) -> list[tuple[str, Sketch]]:
-    chosen = PAIRS[: pair_count(count)]
-    return [*(pair[0] for pair in chosen), *(pair[1] for pair in chosen)][:count]
+def _members(count: int) -> list[Kind]:
+    chosen = list(enumerate(PAIRS[: pair_count(count)]))
+    return [Kind(*pair[side], number) for side in (0, 1) for number, pair in chosen][:count]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipseg.data.scenes.background import background
-from ipseg.data.scenes.classes import class_names, sketches
+from ipseg.data.scenes.classes import world
 from ipseg.data.scenes.clutter import HANGING, STANDING
 from ipseg.data.scenes.figure import posed
 from ipseg.data.scenes.paint import Sprite, Window, cast_shadow, develop, paint, put
@@ -17,8 +17,11 @@ from ipseg.data.scenes.texture import Palette, choose
 from ipseg.errors import require_at_least
 
 SMALLEST = 32
-HOW_MANY = (0.42, 0.28, 0.16, 0.09, 0.05)
-"""Chances of one to five objects: as in photographs, which are mostly of one or two things."""
+HOW_MANY_KINDS = (0.637, 0.273, 0.073, 0.013, 0.004)
+"""Chances of one to five classes in a picture: those of Pascal VOC's 10,582 training photographs."""
+HOW_MANY_MORE = (0.7, 0.17, 0.08, 0.05)
+"""Chances of none to three further objects of the same classes: cows stand beside cows."""
+MOST = 5
 EXTENTS = {1: (0.4, 0.8), 2: (0.32, 0.66), 3: (0.28, 0.56), 4: (0.25, 0.48), 5: (0.22, 0.44)}
 """Number of objects -> smallest and largest extent, of the shorter side: what stands alone is taken close up."""
 VISIBLE = 0.35  # every object keeps at least this share of itself in sight
@@ -41,14 +44,13 @@ def draw(seed: int, index: int, size: tuple[int, int], classes: int) -> Scene:
     """Draw picture number `index` of the data set `seed`, (height, width) large. Same arguments, same picture."""
     require_at_least("data.seed", seed, 0)
     require_at_least("data.size", min(size), SMALLEST)
-    kinds = len(class_names(classes))
     rng = np.random.default_rng([seed, index, *size, classes])
     stage = Stage(rng, size)
     stage.scatter_clutter()
-    stage.place_objects(kinds)
+    stage.place_objects(classes)
     mask = np.zeros(size, np.uint8)
     for owner, kind in stage.objects.items():
-        mask[stage.owner == owner] = kind + 1
+        mask[stage.owner == owner] = kind + 1 if kind < classes else 0
     seen = saliency(stage.owner, list(stage.objects), stage.clutter, rng)
     return Scene(develop(stage.canvas, rng), mask, seen)
 
@@ -78,21 +80,30 @@ class Stage:
             left = self.rng.uniform(-0.3, 0.9) * self.size[1]
             self.clutter.append(self._lay(sprite, round(bottom) - sprite.alpha.shape[0], round(left), standing))
 
-    def place_objects(self, kinds: int) -> None:
-        """Put one to five objects, each of a class drawn with equal chances, the nearer ones over the farther ones."""
-        count = choose(self.rng, range(1, 6), HOW_MANY)
-        drawers, pairs = sketches(kinds), (kinds + 1) // 2
-        for height in np.sort(self.rng.uniform(0.0, 1.0, count)):
-            kind = int(self.rng.integers(kinds))
-            figure = posed(drawers[kind](self.rng), self.rng)
-            extent = self.short * self.rng.uniform(*EXTENTS[count])
-            palette = self.palette.of_pair(kind % pairs, self.rng)
+    def place_objects(self, classes: int) -> None:
+        """Put one to five objects, at least one of a class, the nearer ones over the farther ones."""
+        kinds = world(classes)
+        cast = self._cast(classes, len(kinds))
+        for number, height in zip(cast, np.sort(self.rng.uniform(0.0, 1.0, len(cast))), strict=True):
+            figure = posed(kinds[number].sketch(self.rng), self.rng)
+            extent = self.short * self.rng.uniform(*EXTENTS[len(cast)])
+            palette = self.palette.of_pair(kinds[number].pair, self.rng)
             sprite = paint(figure, extent, palette, self.light, self.rng)
             place = self._find_place(sprite, float(height))
             if place is not None:
                 owner = self._lay(sprite, *place, standing=True)
-                self.objects[owner] = kind
+                self.objects[owner] = number
                 self.areas[owner] = int(sprite.solid.sum())
+
+    def _cast(self, classes: int, kinds: int) -> list[int]:
+        """Who is in the picture, back to front: first one of a class, then what else there is in the world, then more of
+        the same."""
+        first = int(self.rng.integers(classes))
+        others = [kind for kind in self.rng.permutation(kinds).tolist() if kind != first]
+        shown = [first, *others][: choose(self.rng, range(1, MOST + 1), HOW_MANY_KINDS)]
+        more = self.rng.choice(shown, choose(self.rng, range(4), HOW_MANY_MORE))
+        cast: list[int] = self.rng.permutation([*shown, *more][:MOST]).tolist()
+        return cast
 
     def _find_place(self, sprite: Sprite, height: float) -> tuple[int, int] | None:
         """A corner (top, left) where the sprite is inside enough and hides no earlier object too much, or None."""
