@@ -14,8 +14,12 @@ import os
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ipseg.data.source import DataConfig, Source
 
 OFF = {
     "ip": ["method.image_posterior=false"],
@@ -33,12 +37,13 @@ VARIANTS: dict[str, list[str]] = {
     "image labels: part": ["method.image_labels=part"],
     "image labels: full (oracle)": ["method.image_labels=full"],
     "without memory": ["memory.size=0"],
-    "known classes ignored (Eq. 5)": ["method.known_classes=ignore"],
-    "posterior mix of the authors' code": ["method.posterior_current=null"],
+    "pseudo-labels everywhere": ["method.pseudo_labels_on=everywhere"],
     "half of each batch rehearses": ["method.rehearsal=0.5"],
     "none, half of each batch rehearses (SSUL-M)": OFF["ip"] + OFF["sd"] + ["method.rehearsal=0.5"],
-    "confidence 0.7 (authors' code)": ["method.confidence=0.7"],
+    "known classes ignored (Eq. 5)": ["method.known_classes=ignore"],
     "unknown dropped (section 3.4)": ["method.unknown=drop"],
+    "posterior mix of the authors' code": ["method.posterior_current=null"],
+    "confidence 0.7 (authors' code)": ["method.confidence=0.7"],
 }
 
 
@@ -53,10 +58,16 @@ def train_one(recipe: str, name: str, seed: int, changes: list[str], out: Path, 
     began = time.time()
     made = load_recipe(recipe, [*VARIANTS[name], *changes, f"seed={seed}", f"data.seed={seed}", f'name="{name}"'])
     folder = out / f"{''.join(c if c.isalnum() else '-' for c in name)}_{seed}"
-    result = run(made, folder, resume=True, quiet=True)
+    result = run(made, folder, resume=True, quiet=True, source=pictures(made.data))
     return {"variant": name, "seed": seed, "seconds": round(time.time() - began, 1), "final": result.final(),
             "steps": [step.miou["all"] for step in result.steps],
             "images": result.steps[-1].image_accuracy, "iou": result.steps[-1].iou}  # fmt: skip
+
+
+@cache
+def pictures(data: DataConfig) -> Source:
+    """Drawn once in a process."""
+    return data.build()
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -98,8 +109,8 @@ def main() -> None:
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs = {
             pool.submit(train_one, options.recipe, name, seed, options.changes, options.out, threads): (name, seed)
-            for seed in options.seeds
             for name in chosen
+            for seed in options.seeds
         }
         for job in as_completed(jobs):
             try:

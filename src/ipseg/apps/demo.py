@@ -23,7 +23,7 @@ from ipseg.report.table import comparison
 from ipseg.scenario.split import BACKGROUND
 
 RECIPE = "scenes_3-1_ipseg"
-SHORT = ["training.batch_size=8", "training.epochs=2", "training.later_epochs=1.5", "data.train=1000", "data.val=100"]
+SHORT = ["training.batch_size=8", "training.epochs=3", "training.later_epochs=2", "data.train=1000", "data.val=100"]
 QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=110", "data.val=16"]
 RUNS: dict[str, list[str]] = {
     "ipseg": [],
