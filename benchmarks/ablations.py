@@ -40,6 +40,7 @@ VARIANTS: dict[str, list[str]] = {
     "pseudo-labels everywhere": ["method.pseudo_labels_on=everywhere"],
     "half of each batch rehearses": ["method.rehearsal=0.5"],
     "none, half of each batch rehearses (SSUL-M)": OFF["ip"] + OFF["sd"] + ["method.rehearsal=0.5"],
+    "known classes ignored, unknown dropped (the paper's)": ["method.known_classes=ignore", "method.unknown=drop"],
     "known classes ignored (Eq. 5)": ["method.known_classes=ignore"],
     "unknown dropped (section 3.4)": ["method.unknown=drop"],
     "posterior mix of the authors' code": ["method.posterior_current=null"],
