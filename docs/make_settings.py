@@ -14,9 +14,12 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from ipseg.config import field_docs, to_dict
+from ipseg.data.ade import AdeConfig
+from ipseg.data.coco import CocoConfig
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
+from ipseg.data.voc import VocConfig
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe import Recipe, TrainingConfig
 from ipseg.methods.finetune import FinetuneConfig
@@ -36,6 +39,9 @@ SECTIONS: dict[str, tuple[str, type]] = {
     "The recipe itself": ("", Recipe),
     "data, `name: scenes`": ("data", ScenesConfig),
     "data, `name: folder`": ("data", FolderConfig),
+    "data, `name: voc`": ("data", VocConfig),
+    "data, `name: ade`": ("data", AdeConfig),
+    "data, `name: coco`": ("data", CocoConfig),
     "scenario": ("scenario", ScenarioConfig),
     "model": ("model", ModelConfig),
     "model.backbone": ("model.backbone", BackboneConfig),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
+from ipseg.apps.learn import learn
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 
@@ -40,6 +42,13 @@ def tiny() -> dict[str, Any]:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)  # tests run beside each other, and sums of one thread are the same everywhere
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPSEG_CACHE", str(tmp_path_factory.mktemp("cache")))  # a test leaves nothing in a user's folder
+        yield
 
 
 @pytest.fixture
@@ -98,3 +107,40 @@ def make_folder_data(tmp_path: Path) -> Callable[..., Path]:
         return write_folder_data(tmp_path / name, **options)
 
     return make
+
+
+def old_settings(data: Path, store: str) -> dict[str, Any]:
+    """Of a run that learns red, then green."""
+    return tiny() | {
+        "name": "old",
+        "data": {"name": "folder", "path": str(data)},
+        "scenario": {"name": "1-1"},
+        "memory": {"size": 4, "store": store},
+    }
+
+
+@pytest.fixture(scope="session")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that learned one more class, with all it came from; tests read it only.
+
+    base/: learned red, then green, with copies in memory; its data is gone. new/: data with goat, sheep and red, whose
+    pictures have the names that the old ones had. run/: sheep learned from it.
+    """
+    root = tmp_path_factory.mktemp("grown")
+    old = write_folder_data(root / "old", classes=("red", "green"), count=10)
+    run(make_recipe(old_settings(old, "copy")), root / "base", quiet=True)
+    shutil.rmtree(old)
+    write_folder_data(root / "new", classes=("goat", "sheep", "red"), count=9)
+    learn(root / "base", root / "new", ["sheep"], root / "run", quiet=True)
+    return root
+
+
+@pytest.fixture
+def names_only(make_folder_data: Callable[..., Path], tmp_path: Path) -> Path:
+    """A run whose memory has names alone, beside its data in old/."""
+    run(
+        make_recipe(old_settings(make_folder_data("old", classes=("red", "green"), count=10), "path")),
+        tmp_path / "base",
+        quiet=True,
+    )
+    return tmp_path / "base"

@@ -15,7 +15,22 @@ import ipseg
 from ipseg.cli import app
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = ["demo", "train", "evaluate", "predict", "explain", "scenarios", "cost", "doctor"]
+COMMANDS = [
+    "demo",
+    "train",
+    "evaluate",
+    "predict",
+    "explain",
+    "learn",
+    "pack",
+    "apply",
+    "memory",
+    "data",
+    "saliency",
+    "scenarios",
+    "cost",
+    "doctor",
+]
 
 
 def call(*words: object):

@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipseg.config import build, field_docs, find_class, override, read_yaml, to_dict, to_yaml
+from ipseg.data.ade import AdeConfig
+from ipseg.data.coco import CocoConfig
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
+from ipseg.data.voc import VocConfig
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe import Recipe, TrainingConfig
 from ipseg.errors import UserError, require_one_of, unknown
@@ -25,7 +28,7 @@ from ipseg.scenario.split import ScenarioConfig
 
 CONFIGS = [
     Recipe, ScenesConfig, FolderConfig, ScenarioConfig, ModelConfig, BackboneConfig, IPSegConfig, FinetuneConfig,
-    MemoryConfig, TrainingConfig, EvaluationConfig,
+    MemoryConfig, TrainingConfig, EvaluationConfig, VocConfig, AdeConfig, CocoConfig,
 ]  # fmt: skip
 
 

@@ -10,16 +10,22 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 import yaml
 
 import ipseg
+from ipseg.apps.learn import require_free
 from ipseg.apps.model import AFTERWARDS
+from ipseg.apps.train import resolve
 from ipseg.cli import app
 from ipseg.config import override
-from ipseg.engine.recipe import load_recipe, make_recipe, shipped_recipes
+from ipseg.data.registry import data_config
+from ipseg.engine.recipe import load_recipe, make_recipe
+from ipseg.engine.recipe_files import shipped_recipes
+from ipseg.saliency.onnx import OnnxConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -76,11 +82,21 @@ def command_lines(page: Path) -> list[list[str]]:
     return [line for line in words if line and line[0] == "ipseg"]
 
 
+def find_command(words: list[str]) -> tuple[str, Any, list[str]]:
+    """The command that words begin with, also one of a group, by its name, and the words after it."""
+    name, *rest = words
+    command = COMMANDS.get(name)
+    inner = getattr(command, "commands", {})
+    return (f"{name} {rest[0]}", inner[rest[0]], rest[1:]) if rest and rest[0] in inner else (name, command, rest)
+
+
 @every_page
 def test_every_command_line_parses(page):
-    for _, name, *words in command_lines(page):
-        assert name in COMMANDS, f"{page.name}: ipseg {name}"
-        parsed = COMMANDS[name].make_context(name, list(words)).params
+    for line in command_lines(page):
+        name, command, words = find_command(line[1:])
+        assert command is not None, f"{page.name}: ipseg {name}"
+        assert not hasattr(command, "commands"), f"{page.name}: {' '.join(line)} names no command of its group"
+        parsed = command.make_context(name, list(words)).params
         for assignment in parsed.get("changes") or ():
             check_assignment(name, parsed, assignment)
 
@@ -89,6 +105,15 @@ def check_assignment(command: str, parsed: dict, assignment: str) -> None:
     """A `--set` names a setting that exists and, once a run is trained, one that may still change."""
     if command in ("train", "cost"):
         assert load_recipe(parsed["recipe"], [assignment])
+    elif command == "learn":
+        require_free(assignment)
+        assert load_recipe("scenes_6-2_ipseg", [assignment])
+    elif command == "data check":
+        assert data_config(override({"data": {"name": parsed["kind"], "path": "here"}}, [assignment])["data"])
+    elif command == "saliency":
+        section, _, key = assignment.partition("=")[0].partition(".")
+        assert section == "model"
+        assert key in {field.name for field in dataclasses.fields(OnnxConfig)}
     else:
         key = assignment.partition("=")[0]
         assert key in AFTERWARDS or key.startswith("evaluation."), assignment
@@ -97,11 +122,9 @@ def check_assignment(command: str, parsed: dict, assignment: str) -> None:
 @every_page
 def test_every_command_named_in_a_sentence_exists_with_its_options(page):
     for words in re.findall(r"`ipseg ([^`]+)`", prose(page)):
-        name = words.split()[0]
-        known = (
-            {option for parameter in COMMANDS[name].params for option in parameter.opts} if name in COMMANDS else set()
-        )
-        assert name in COMMANDS or name == "--help", f"{page.name}: ipseg {words}"
+        name, command, _ = find_command(words.split())
+        known = {option for parameter in command.params for option in parameter.opts} if command else set()
+        assert command or name == "--help", f"{page.name}: ipseg {words}"
         assert set(re.findall(r"--[a-z-]+", words)) <= known | {"--help"}, f"{page.name}: ipseg {words}"
 
 
@@ -126,9 +149,10 @@ def test_every_target_of_make_exists(page):
 # ---- settings and recipes ---------------------------------------------------------------------------------------
 
 
-def test_the_page_of_settings_is_up_to_date():
-    """If not: python docs/make_settings.py."""
-    spec = importlib.util.spec_from_file_location("make_settings", ROOT / "docs" / "make_settings.py")
+@pytest.mark.parametrize("name", ["make_settings", "make_reproduce"])
+def test_a_page_that_is_made_by_a_script_is_up_to_date(name):
+    """If not: python docs/make_settings.py, or docs/make_reproduce.py."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -139,7 +163,7 @@ def test_the_page_of_settings_is_up_to_date():
 @every_page
 def test_every_recipe_shown_is_one(page):
     for block in blocks(page, "yaml"):
-        assert make_recipe(yaml.safe_load(block))
+        assert resolve(yaml.safe_load(block))
 
 
 @every_page
@@ -149,11 +173,13 @@ def test_every_assignment_in_a_sentence_changes_a_setting_that_exists(page):
         assert make_recipe(override(whole, re.findall(r"[` ]([a-z]+\.[a-z_.]+=[^`\s]+)", line)))
 
 
-def test_every_shipped_recipe_has_its_row():
-    rows = re.findall(
-        r"^\| \[([\w-]+)\]\(\.\./recipes/", (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"), re.M
-    )
-    assert sorted(rows) == sorted(path.stem for path in shipped_recipes())
+@pytest.mark.parametrize("name", ["recipes", "reproduce"])
+def test_every_shipped_recipe_has_its_row(name):
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| \[[^\]]+\]\(\.\./recipes/([\w/-]+)\.yaml\)", text, re.MULTILINE))
+    shipped = {path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in shipped_recipes()}
+    papers = {recipe for recipe in shipped if recipe.startswith("paper/")}
+    assert rows == (papers | {"voc_15-1_ipseg_swin-b"} if name == "reproduce" else shipped - papers)
 
 
 def test_the_defaults_said_to_be_the_methods_are():

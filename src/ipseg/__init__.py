@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg`
     from ipseg.evaluation.results import RunResult
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "__version__", "load", "train"]
+__all__ = ["UserError", "__version__", "learn", "load", "train"]
 
 
 def train(
@@ -41,6 +41,29 @@ def train(
 
     made = resolve(recipe, set)
     return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
+
+
+def learn(
+    run: Path | str,
+    data: Path | str,
+    classes: Sequence[str],
+    out: Path | str,
+    *,
+    val: Path | str | None = None,
+    resume: bool = False,
+    set: Sequence[str] = (),  # noqa: A002 - as the command's option
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Teach a finished run more classes, from a folder of pictures with their masks, in a run of its own.
+
+    val: a folder with masks to measure on. set: changes such as "training.later_epochs=5". Returns what learn.json
+    holds: what became of the old classes, and how good the new ones are.
+    """
+    from ipseg.apps.learn import learn as teach
+
+    names = [classes] if isinstance(classes, str) else list(classes)
+    seen = None if val is None else Path(val)
+    return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=set, resume=resume, quiet=quiet)
 
 
 def load(

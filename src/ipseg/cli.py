@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ipseg import cli_data, cli_grow, cli_saliency
 from ipseg._command import STOPPED, WRONG, Commands, complain, example, show
 from ipseg.errors import UserError
 
@@ -191,6 +192,11 @@ def explain(
     for note in notes:
         typer.echo(note)
     typer.echo(f"drawn: {out}")
+
+
+cli_grow.mount(app)
+app.add_typer(cli_data.data, name="data")
+cli_saliency.mount(app)
 
 
 @app.command(epilog=example("ipseg scenarios", "ipseg scenarios voc/15-1 --setting disjoint --json"))

@@ -38,11 +38,6 @@ def test_the_share_that_validates_is_the_one_asked_for(make_folder_data, share, 
     assert set(source.train.names).isdisjoint(source.val.names)
 
 
-def test_without_saliency_maps_nothing_stands_out(make_folder_data):
-    source = opened(make_folder_data(saliency=False))
-    assert not source.train.saliency(0).any()
-
-
 def test_split_files_say_which_pictures_train_and_which_validate(make_folder_data):
     root = make_folder_data()
     (root / "train.txt").write_text("\ufeffpicture_03\n\npicture_01\n", encoding="utf-8")

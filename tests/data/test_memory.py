@@ -19,7 +19,7 @@ from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
 CLASSES = ("ant", "bee", "cat", "dog", "emu")
-SOURCE = ScenesConfig(classes=4, size=(40, 48), train=16, val=1).build()
+SOURCE = ScenesConfig(classes=4, size=(40, 48), train=16, val=1, seed=57).build()  # some show classes of two steps
 SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
 
 
@@ -155,7 +155,7 @@ def test_a_picture_that_is_gone_is_named(tmp_path):
 
 def test_a_picture_that_has_another_size_now_is_named(tmp_path):
     memory = kept(tmp_path)
-    other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1).build()
+    other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1, seed=57).build()
     with pytest.raises(UserError, match=f"{memory.entries[0].name} is no longer of the size"):
         ReplayMemory.load(tmp_path, other.train).picture(0)
 

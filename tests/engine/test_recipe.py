@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from ipseg.config import to_yaml
-from ipseg.engine.recipe import TrainingConfig, find_recipe, load_recipe, make_recipe, shipped_recipes
+from ipseg.engine.recipe import TrainingConfig, load_recipe, make_recipe
+from ipseg.engine.recipe_files import find_recipe, shipped_recipes
 from ipseg.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Any timm network as four stages, at any size; weights from files that people made."""
+"""Any timm network as four stages, at any size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from ipseg.errors import UserError
 from ipseg.model.backbone import Backbone, BackboneConfig
@@ -82,36 +81,9 @@ def test_an_output_stride_that_nobody_has_is_refused_by_name():
         BackboneConfig(output_stride=7)
 
 
-def test_weights_of_a_file_are_loaded_as_they_are(tmp_path, resnet):
-    path = tmp_path / "weights.safetensors"
-    save_file({key: value.contiguous() for key, value in resnet.body.state_dict().items()}, path)
-    loaded = BackboneConfig(name="resnet10t", weights=str(path)).build()
-    own = resnet.body.state_dict()
-    assert all(torch.equal(value, own[key]) for key, value in loaded.body.state_dict().items() if "num_" not in key)
-
-
 def test_the_weights_file_is_not_needed_once_a_run_has_its_own(tmp_path):
     config = BackboneConfig(name="resnet10t", weights=str(tmp_path / "gone.safetensors"))
     assert config.build(pretrained=False).channels == (64, 128, 256, 512)
-
-
-def weights_error(path) -> str:
-    with pytest.raises(UserError) as caught:
-        BackboneConfig(name="resnet10t", weights=str(path)).build()
-    assert str(path) in str(caught.value)
-    return str(caught.value)
-
-
-def test_bad_weights_files_are_refused_by_name(tmp_path):
-    path = tmp_path / "weights.safetensors"
-    assert "missing" in weights_error(path)
-    path.write_bytes(b"not a tensor in sight")
-    assert "damaged" in weights_error(path)
-    save_file({"conv1.weight": torch.zeros(3)}, path)
-    assert "do not fit" in weights_error(path)
-    pickled = tmp_path / "weights.pth"
-    torch.save({}, pickled)
-    assert ".safetensors" in weights_error(pickled)  # nothing unpickles a file that a stranger could have made
 
 
 @pytest.mark.skipif(

@@ -29,7 +29,7 @@ def test_every_named_scenario_can_be_described():
 
 
 def test_only_scenarios_of_the_given_data_sets_are_listed():
-    assert {name.split("/")[0] for name in named_scenarios()} == {"voc", "ade"}
+    assert {name.split("/")[0] for name in named_scenarios()} == {"voc", "voc_animals", "ade"}
 
 
 def test_a_split_without_a_name_works_too():
@@ -39,7 +39,7 @@ def test_a_split_without_a_name_works_too():
 
 
 def test_a_misspelled_data_set_is_answered_with_the_nearest_one():
-    with pytest.raises(UserError, match=r'no data set "vok"\. Did you mean voc\? Valid: ade, voc\.'):
+    with pytest.raises(UserError, match=r'no data set "vok"\. Did you mean voc\? Valid: ade, voc, voc_animals\.'):
         describe("vok/15-1")
 
 

@@ -165,7 +165,7 @@ def test_a_mask_byte_has_room_for_254_classes():
 
 
 def test_every_setting_explains_itself():
-    assert set(field_docs(ScenarioConfig)) == {"name", "setting", "order", "classes", "unseen"}
+    assert set(field_docs(ScenarioConfig)) == {"name", "setting", "order", "classes", "unseen", "steps"}
 
 
 def test_settings_come_from_yaml_values():

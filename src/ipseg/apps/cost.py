@@ -22,7 +22,7 @@ from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
 from ipseg.model.boxes import full_boxes
 from ipseg.model.network import count_parameters
-from ipseg.scenario.catalog import DATASETS
+from ipseg.scenario.catalog import known_classes
 from ipseg.scenario.split import Scenario, Step
 
 WARM_UP, TIMED = 3, 10
@@ -85,12 +85,12 @@ def scenario_of(recipe: Recipe) -> Scenario:
         source = recipe.data.build()
     except UserError:
         config = recipe.scenario
-        data = config.name.rpartition("/")[0]
+        data = config.name.rpartition("/")[0] or recipe.data.name
         listed = config.order if isinstance(config.order, tuple) else config.classes
-        classes = DATASETS.get(data) or listed
+        classes = known_classes(data) or listed
         if not classes:
             raise
-        return config.build(data or recipe.data.name, classes)
+        return config.build(data, classes)
     return recipe.scenario.build(source.name, source.classes)
 
 

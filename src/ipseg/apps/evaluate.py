@@ -11,7 +11,8 @@ from rich import box
 from rich.table import Table
 
 from ipseg.apps.model import finished_step, inference_recipe
-from ipseg.data.folder import FolderConfig, FolderSplit
+from ipseg.data.filed import every_picture
+from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
 from ipseg.engine.experiment import measure, restore
 from ipseg.engine.folder import RunFolder
@@ -37,7 +38,7 @@ def evaluate_again(
     chosen = learned.steps[finished_step(folder, step)]
     source = recipe.data.build() if data is None else folder_source(data)
     missing = [name for name in chosen.seen if name not in source.classes]
-    if missing:
+    if missing and (data is not None or len(missing) == len(chosen.seen)):  # a grown run's own data may lack old ones
         raise UserError(
             f"the data has no class {', '.join(missing)}, which the model has learned. "
             f"Its classes: {', '.join(source.classes)}. Names in classes.txt must be those of the run."
@@ -52,8 +53,7 @@ def folder_source(path: Path) -> Source:
     source = FolderConfig(path=str(path), val_share=0.5).build()
     if (path / "train.txt").is_file() and (path / "val.txt").is_file():
         return source
-    names = sorted([*source.train.names, *source.val.names])
-    return replace(source, val=FolderSplit(path.expanduser(), names, source.classes))
+    return replace(source, val=every_picture(source))
 
 
 def as_json(result: StepResult) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.config import override, to_dict, to_yaml
+from ipseg.data.filed import FileSplit
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
+from ipseg.engine.recipe_files import with_base
 from ipseg.errors import UserError
 
 
@@ -16,7 +18,7 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
     """The recipe itself, from whatever stands for it, with `key=value` changes."""
     if isinstance(recipe, (str, Path)):
         return load_recipe(recipe, assignments)
-    values = to_dict(recipe) if isinstance(recipe, Recipe) else dict(recipe)
+    values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
     return make_recipe(override(values, assignments))
 
 
@@ -35,6 +37,8 @@ def describe_plan(recipe: Recipe, folder: Path) -> str:
         source = recipe.data.build()
     except UserError as error:
         return "\n".join([*lines, *(f"# {line}" for line in f"The data cannot be opened here: {error}".splitlines())])
+    if isinstance(source.train, FileSplit):
+        lines.append(f"# Saliency: {source.train.maps}.")
     scenario = recipe.scenario.build(source.name, source.classes)
     pictures = scenario.images_per_step(source.train.presence())
     for step, count in zip(scenario.steps, pictures, strict=True):

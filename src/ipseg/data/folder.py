@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from ipseg.data.pictures import IMAGE_SUFFIXES, read_image, read_labels
-from ipseg.data.source import Image, Mask, Saliency, Source, present
+from ipseg.data.filed import (
+    Files,
+    FileSplit,
+    MaskReader,
+    complete,
+    read_lines,
+    read_names,
+    require_folders,
+)
+from ipseg.data.maps import Maps, SaliencySetting
+from ipseg.data.masks import Colour, ColourMasks, IndexMasks
+from ipseg.data.source import Source
 from ipseg.errors import UserError, require_between
+from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES
 
 TREE = """\
     PATH/
       classes.txt    one name a line; line 1 is mask value 1 (0 is background, 255 is not labelled)
+                     for masks in colours each with its colour: cow 64 128 0, or cow #408000
       images/        NAME.jpg, .png, ...
-      masks/         NAME.png, one byte a pixel: the class
+      masks/         NAME.png, one byte a pixel: the class; or colours
       saliency/      NAME.png, not zero where something stands out (optional)
       train.txt      names of the training pictures (optional, together with val.txt)
       val.txt        names of the validation pictures"""
 
+IGNORED = "ignore"
+"""In a list with colours: the name of the colour that is neither trained on nor counted."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FolderConfig:
+class FolderConfig(SaliencySetting):
     """A folder with images/, masks/ and classes.txt."""
 
     path: str
@@ -40,93 +53,96 @@ class FolderConfig:
         require_between("data.val_share", self.val_share, 0, 0.9)
 
     def build(self) -> Source:
-        """Check the tree and list its pictures; pixels are read when they are needed."""
+        """The data set, every file in its place. Pixels are read when they are needed."""
+        return complete(self.open(), TREE)
+
+    def open(self) -> Source:
+        """The same with pictures missing: masks alone tell which classes are where."""
         root = Path(self.path).expanduser()
-        if not root.is_dir() or not (root / "images").is_dir() or not (root / "masks").is_dir():
-            raise UserError(f"data.path: {root} is not a data folder. Expected:\n{TREE}")
-        classes = _classes(root / "classes.txt")
-        train, val = _names(root, self.val_share)
-        return Source(self.name, classes, *(FolderSplit(root, names, classes) for names in (train, val)))
+        require_folders(root, ("masks",), "folder", TREE)
+        classes, reader = _classes(root)
+        masks = Files.below(root / "masks", root, (".png",))
+        train, val = _names(root, masks, self.val_share)
+        whole = FileSplit(
+            train,
+            classes,
+            images=Files.below(root / "images", root),
+            masks=masks,
+            read_mask=reader,
+            maps=Maps.chosen(self.saliency, root, "saliency"),
+        )
+        return Source(self.name, classes, whole, whole.having(val))
 
 
-class FolderSplit:
-    """Some of a folder's pictures."""
+def _classes(root: Path) -> tuple[tuple[str, ...], MaskReader]:
+    """The names in the list, and the way to read masks that goes with it: by colour if it has colours."""
+    path = root / "classes.txt"
+    lines = read_lines(path, root, TREE)
+    pairs = [_split_colour(line) for line in lines]
+    colours = [pair for pair in pairs if pair is not None]
+    if not colours:
+        _require_classes(path, lines)
+        return tuple(lines), IndexMasks(len(lines))
+    if len(colours) < len(lines):
+        raise UserError(f'{path}: "{lines[pairs.index(None)]}" has no colour, but "{colours[0][0]}" has one.')
+    names = [name for name, _ in colours if name not in (BACKGROUND, IGNORED)]
+    _require_classes(path, names)
+    return tuple(names), _colour_masks(path, names, colours)
 
-    def __init__(self, root: Path, names: Sequence[str], classes: Sequence[str]) -> None:
-        self.root, self.names, self.classes = root, names, classes
-        self._has_saliency = (root / "saliency").is_dir()
 
-    def image(self, index: int) -> Image:
-        """RGB, turned as its EXIF says."""
-        return read_image(_image_path(self.root, self.names[index]))
+def _split_colour(line: str) -> tuple[str, Colour] | None:
+    """A name and its colour.
 
-    def mask(self, index: int) -> Mask:
-        """Checked: known values, the image's size."""
-        path = self.root / "masks" / f"{self.names[index]}.png"
-        mask = read_labels(path)
-        unknown = sorted(value for value in present(mask) if value > len(self.classes))
-        if unknown:
+    >>> _split_colour("dining table 64 128 0"), _split_colour("cow #408000"), _split_colour("cow")
+    (('dining table', (64, 128, 0)), ('cow', (64, 128, 0)), None)
+    """
+    found = re.fullmatch(r"(.*\S)\s+(?:#([0-9a-fA-F]{6})|([0-9]{1,3})[\s,]+([0-9]{1,3})[\s,]+([0-9]{1,3}))", line)
+    if found is None:
+        return None
+    name, code, *numbers = found.groups()
+    red, green, blue = bytes.fromhex(code) if code else map(int, numbers)
+    return name, (red, green, blue)
+
+
+def _colour_masks(path: Path, names: Sequence[str], colours: Sequence[tuple[str, Colour]]) -> ColourMasks:
+    given = [*colours]
+    if BACKGROUND not in dict(given):
+        given.append((BACKGROUND, (0, 0, 0)))
+    owner: dict[Colour, str] = {}
+    for name, colour in given:
+        if max(colour) > 255:
+            raise UserError(f"{path}: the colour of {name} is {colour}; red, green and blue are 0 to 255.")
+        if colour in owner:
             raise UserError(
-                f"{path} holds the values {unknown}, but classes.txt names {len(self.classes)} classes: "
-                f"valid are 0 to {len(self.classes)} and 255."
+                f"{path}: {owner[colour]} and {name} have the same colour {colour}. "
+                f"({BACKGROUND} is black where no line gives it another colour.)"
             )
-        return mask
-
-    def saliency(self, index: int) -> Saliency:
-        """The given map. Without one nothing stands out, so that all background is pure background."""
-        if not self._has_saliency:
-            return np.zeros(self.mask(index).shape, dtype=bool)
-        return read_labels(self.root / "saliency" / f"{self.names[index]}.png") > 0
-
-    @cached_property
-    def _presence(self) -> list[frozenset[int]]:
-        return [present(self.mask(index)) for index in range(len(self.names))]
-
-    def presence(self) -> list[frozenset[int]]:
-        """Read once from the masks."""
-        return self._presence
+        owner[colour] = name
+    values = {BACKGROUND: 0, IGNORED: IGNORE} | {name: value for value, name in enumerate(names, start=1)}
+    return ColourMasks(tuple((colour, values[name]) for name, colour in given))
 
 
-def _classes(path: Path) -> tuple[str, ...]:
-    if not path.is_file():
-        raise UserError(f"{path} is missing. Expected:\n{TREE}")
-    names = tuple(_lines(path))
-    if not names or len(set(names)) != len(names) or len(names) > 254 or "background" in names:
-        raise UserError(f"{path} must name 1 to 254 different classes, one a line, without the background.")
-    return names
+def _require_classes(path: Path, names: Sequence[str]) -> None:
+    if not 1 <= len(names) <= MAX_CLASSES or len(set(names)) != len(names) or BACKGROUND in names:
+        raise UserError(
+            f"{path} must name 1 to {MAX_CLASSES} different classes, one a line, without the background; "
+            f"it names {len(names)}. A mask's byte has no room for more."
+        )
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines that say something; a byte order mark, as some editors write, is no part of the first."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a text file in UTF-8 ({error}).") from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _image_path(root: Path, name: str) -> Path:
-    for suffix in IMAGE_SUFFIXES:
-        for path in (root / "images" / f"{name}{suffix}", root / "images" / f"{name}{suffix.upper()}"):
-            if path.is_file():
-                return path
-    raise UserError(f"{root / 'images' / name} is missing (looked for {', '.join(IMAGE_SUFFIXES)}).")
-
-
-def _names(root: Path, val_share: float) -> tuple[list[str], list[str]]:
+def _names(root: Path, masks: Files, val_share: float) -> tuple[list[str], list[str]]:
     lists = [root / "train.txt", root / "val.txt"]
-    if all(path.is_file() for path in lists):
-        train, val = ([_checked(line, path) for line in _lines(path)] for path in lists)
-    else:
-        every = sorted(path.stem for path in (root / "masks").glob("*.png"))
-        val = [name for i, name in enumerate(every) if int((i + 1) * val_share) > int(i * val_share)]
-        train = sorted(set(every) - set(val))
+    given = [path.is_file() for path in lists]
+    if any(given):
+        if not all(given):
+            raise UserError(
+                f"{lists[given.index(False)]} is missing; train.txt and val.txt go together. Expected:\n{TREE}"
+            )
+        train, val = (read_names(path, root, TREE) for path in lists)
+        return train, val
+    every = sorted(masks.paths)
+    val = [name for i, name in enumerate(every) if int((i + 1) * val_share) > int(i * val_share)]
+    train = sorted(set(every) - set(val))
     if not train or not val:
         raise UserError(f"{root} has {len(train)} training and {len(val)} validation pictures. Expected:\n{TREE}")
     return train, val
-
-
-def _checked(name: str, path: Path) -> str:
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise UserError(f'{path} names "{name}"; a name must stay inside the folder.')
-    return name

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from ipseg.data.batch import Picture
 from ipseg.data.pictures import read_image, read_labels
-from ipseg.data.source import Split, position
+from ipseg.data.source import Image, Saliency, Split, position
 from ipseg.data.view import StepView
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
@@ -69,7 +69,7 @@ class ReplayMemory:
 
     def _read(self, entry: Entry) -> Picture:
         assert entry.folder is not None
-        copy = entry.folder / "images" / f"{entry.name}.png"
+        copy = _copy_of(entry, entry.folder)
         image = read_image(copy) if copy.is_file() else self.split.image(position(self.split, entry.name))
         salient = read_labels(entry.folder / "saliency" / f"{entry.name}.png") > 0
         if image.shape[:2] != salient.shape:
@@ -88,6 +88,29 @@ class ReplayMemory:
             if config.store == "copy":
                 _write_png(folder / "images" / f"{entry.name}.png", picture.image)
         write_json(folder / "manifest.json", self._manifest(config))
+
+    def without_copy(self) -> list[str]:
+        """The pictures that only the data set has."""
+        return [entry.name for entry in self.entries if not (entry.folder and _copy_of(entry, entry.folder).is_file())]
+
+    def move(self, folder: Path, taken: Iterable[str]) -> None:
+        """Write it with copies of its pictures, so that it needs its data set no longer.
+
+        Other data will come, in which one of the `taken` names is another picture: a remembered one gets a new name.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        used, moved = set(taken), []
+        for index, entry in enumerate(self.entries):
+            new = entry
+            while new.name in used:
+                new = replace(new, name=f"old/{new.name}")
+            used.add(new.name)
+            picture = self.picture(index)
+            _write_png(folder / "saliency" / f"{new.name}.png", picture.salient)
+            _write_png(_copy_of(new, folder), picture.image)
+            moved.append(new)
+        config = MemoryConfig(size=len(moved), store="copy")
+        write_json(folder / "manifest.json", ReplayMemory(moved, self.split, self.order)._manifest(config))
 
     def _manifest(self, config: MemoryConfig) -> dict[str, Any]:
         entries = [
@@ -112,6 +135,30 @@ class ReplayMemory:
         except (KeyError, TypeError) as error:
             raise UserError(f"the memory's manifest is damaged: {path} ({error!r}).") from error
         return cls(entries, split, order)
+
+
+class NoPictures:
+    """The split of a data set that is gone, for a memory that has copies, or of which nobody wants the pictures."""
+
+    names: Sequence[str] = ()
+
+    def image(self, index: int) -> Image:
+        """None."""
+        raise IndexError(index)
+
+    mask = image
+
+    def saliency(self, index: int) -> Saliency:
+        """None."""
+        raise IndexError(index)
+
+    def presence(self) -> list[frozenset[int]]:
+        """Of no picture."""
+        return []
+
+
+def _copy_of(entry: Entry, folder: Path) -> Path:
+    return folder / "images" / f"{entry.name}.png"
 
 
 def _write_png(path: Path, array: NDArray[Any]) -> None:

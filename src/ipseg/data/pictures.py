@@ -2,40 +2,80 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageOps
 
 from ipseg.data.source import Image, Mask
 from ipseg.errors import UserError
 
+T = TypeVar("T")
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
+"""Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
+STRETCHED = {"L;2": 85, "L;4": 17}
+"""Pillow stretches grey PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
 
 
 def read_image(path: Path) -> Image:
     """(H, W, 3) RGB, turned as its EXIF says."""
-    try:
-        with Pillow.open(path) as opened:
-            return np.array(ImageOps.exif_transpose(opened).convert("RGB"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing.") from error
-    except (OSError, SyntaxError, ValueError, Pillow.DecompressionBombError) as error:
-        raise UserError(f"{path} is not a readable image ({error}).") from error
+
+    def take(opened: Pillow.Image) -> Image:
+        turned = ImageOps.exif_transpose(opened)
+        if turned.mode in DEEP:
+            turned = Pillow.fromarray(_bytes(np.asarray(turned), turned.mode))
+        return np.array(turned.convert("RGB"))
+
+    return _read(path, "image", take)
+
+
+def _bytes(values: NDArray[Any], mode: str) -> Image:
+    """16 bits are scaled from 0-65535, numbers with a point from 0-1."""
+    top = 1 if mode == "F" else 65535
+    if not (values.min() >= 0 and values.max() <= top):  # NaN is neither
+        raise ValueError(f"values from {values.min()} to {values.max()}; known are 0 to {top}: save it with 8 bits")
+    return (values * (255 / top) + 0.5).astype(np.uint8)
 
 
 def read_labels(path: Path) -> Mask:
     """(H, W) of bytes: a palette, grey or one-bit PNG."""
+
+    def take(opened: Pillow.Image) -> Mask:
+        if opened.mode not in ("P", "L", "1"):
+            raise UserError(
+                f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or grey): the class. "
+                "If its colours are the classes, use the data set `folder` and end each line of its classes.txt with "
+                'the colour ("cow 64 128 0").'
+            )
+        packed = [str(tile[3]) for tile in getattr(opened, "tile", [])]  # gone once the pixels are read
+        values = np.array(opened, dtype=np.uint8)
+        return values // np.uint8(STRETCHED[packed[0]]) if packed and packed[0] in STRETCHED else values
+
+    return _read(path, "mask", take)
+
+
+def read_colours(path: Path) -> Image:
+    """(H, W, 3): the colours of a mask, an opaque one or one with a palette."""
+    return _read(path, "mask", lambda opened: np.array(opened.convert("RGB")))
+
+
+def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
     try:
         with Pillow.open(path) as opened:
-            if opened.mode not in ("P", "L", "1"):
-                raise UserError(f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or grey).")
-            return np.array(opened, dtype=np.uint8)
+            return take(opened)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing.") from error
-    except (OSError, SyntaxError, Pillow.DecompressionBombError) as error:
-        raise UserError(f"{path} is not a readable mask ({error}).") from error
+    except UserError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Pillow.DecompressionBombError) as error:
+        raise UserError(f"{path} is not a readable {kind} ({error}).") from error
 
 
 def find_images(paths: list[Path]) -> list[Path]:

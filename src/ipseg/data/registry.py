@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ipseg.config import build, find_class
+from ipseg.data.ade import AdeConfig
+from ipseg.data.coco import CocoConfig
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.source import DataConfig
+from ipseg.data.voc import VocConfig
 
-DATA_SETS: dict[str, type] = {"scenes": ScenesConfig, "folder": FolderConfig}
+DATA_SETS: dict[str, type] = {
+    "scenes": ScenesConfig,
+    "folder": FolderConfig,
+    "voc": VocConfig,
+    "ade": AdeConfig,
+    "coco": CocoConfig,
+}
 
 
 def data_config(values: Mapping[str, Any]) -> DataConfig:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ipseg.data.augment import Placement, place
 from ipseg.data.batch import Batch, Picture
@@ -68,18 +69,40 @@ def evaluate(
         pictures.update(truth, **readings)
         advance(len(batch))
     names = [BACKGROUND, *step.seen]
-    values = dict(zip(names, iou(confusion.counts, config.absent), strict=True))
+    annotated = [i for i, name in enumerate(step.seen) if name in scenario.data_classes]
+    counts = _known(confusion.counts, annotated)
+    values = dict(zip(names, iou(counts, config.absent), strict=True))
+    values |= {name: None for i, name in enumerate(step.seen) if i not in annotated}
     base = scenario.steps[0].new
-    groups = {"base": list(range(len(base))), "all": list(range(seen))}
+    groups = {"base": [i for i in annotated if i < len(base)], "all": annotated}
     return StepResult(
         step=step.index,
         new=step.new,
         iou=values,
-        miou=miou_groups(values, base, step.seen[len(base) :]),
+        miou=_groups(values, scenario, step),
         image_accuracy={name: pictures.accuracy(columns) for name, columns in groups.items()},
         image_f1={name: pictures.f1(columns) for name, columns in groups.items()},
         images=len(split.names),
     )
+
+
+def _known(counts: NDArray[np.int64], annotated: list[int]) -> NDArray[np.int64]:
+    """Drop what data that does not annotate every seen class (a grown run's) cannot decide.
+
+    Where it says background and the model says a class that it does not annotate, the model may well be right.
+    """
+    columns = [1 + i for i in range(len(counts) - 1) if i not in annotated]
+    kept = counts.copy()
+    kept[0, columns] = 0
+    return kept
+
+
+def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> dict[str, float | None]:
+    base = scenario.steps[0].new
+    groups = miou_groups(values, base, step.seen[len(base) :])
+    if not set(base) & set(scenario.data_classes):  # background alone does not stand for base classes
+        groups |= {"base": None, "harmonic": None}
+    return groups
 
 
 def batches(

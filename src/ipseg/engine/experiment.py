@@ -15,13 +15,13 @@ from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import RunFolder
-from ipseg.engine.progress import Meter
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device, seed_all, set_deterministic
 from ipseg.engine.trainer import train_step
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method
+from ipseg.progress import Meter
 from ipseg.scenario.split import Scenario, Step
 
 AfterStep = Callable[[Method, Step, StepResult], None]

@@ -152,12 +152,13 @@ class RunFolder:
         data.pop("version")
         return StepResult(**data | {"new": tuple(data["new"])})
 
-    def take_from(self, other: RunFolder, steps: int) -> None:
-        """Copy the first steps of another run, each whole or not at all."""
+    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True) -> None:
+        """Copy the first steps of another run, each whole or not at all; on request without what they remember."""
+        left_out = None if memory else shutil.ignore_patterns("memory")
         for index in range(steps):
             partial = self.path / f".step_{index:02d}"
             shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(other.step(index), partial)
+            shutil.copytree(other.step(index), partial, ignore=left_out)
             partial.rename(self.step(index))
 
     def log(self, **values: Any) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import ipseg
-from ipseg.config import Settings, build, override, read_yaml
+from ipseg.config import Settings, build, override
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.registry import data_config
 from ipseg.data.source import DataConfig
 from ipseg.engine.evaluate import EvaluationConfig
-from ipseg.errors import UserError, require_at_least, require_between, unknown
+from ipseg.engine.recipe_files import find_recipe, read_recipe
+from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
 from ipseg.model.network import ModelConfig
@@ -168,29 +168,4 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
     """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
-    path = find_recipe(name)
-    values = override(read_yaml(path, "the recipe"), assignments)
-    values.setdefault("name", path.stem)
-    return make_recipe(values)
-
-
-def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe."""
-    path = Path(name)
-    if path.is_dir() and (path / "recipe.yaml").is_file():
-        return path / "recipe.yaml"
-    if path.is_file():
-        return path
-    known = {file.stem: file for file in shipped_recipes()}
-    if path.suffix in (".yaml", ".yml") and path.stem not in known:
-        raise UserError(f"the recipe is missing: {path}.")
-    if path.stem not in known:
-        raise unknown("recipe", name, known, "A recipe is a YAML file or one of these names.")
-    return known[path.stem]
-
-
-def shipped_recipes() -> list[Path]:
-    """Recipes inside the installed package, or in the repository when run from there."""
-    package = Path(ipseg.__file__).parent
-    folder = package / "recipes" if (package / "recipes").is_dir() else package.parent.parent / "recipes"
-    return sorted(folder.glob("*.yaml"))
+    return make_recipe(override(read_recipe(find_recipe(name)), assignments))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -50,6 +51,16 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
 
 
 _REMEDY = "Put a whole copy in its place, or delete it: the run then goes on from what stands before it."
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and values: equal for equal models, whichever files they were read from."""
+    value = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        value.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        value.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return value.hexdigest()
 
 
 def _checksum(tensors: Mapping[str, Tensor], facts: str) -> int:

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from ipseg.data.batch import StepBatch
 from ipseg.data.stream import BatchStream
 from ipseg.engine.folder import RunFolder
-from ipseg.engine.progress import Meter, say_losses
+from ipseg.engine.progress import say_losses
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.system import seed_all
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.engine.track import open_tracker
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
+from ipseg.progress import Meter
 from ipseg.scenario.split import IGNORE
 
 

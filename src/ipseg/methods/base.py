@@ -70,7 +70,7 @@ class Method(Protocol):
         ...
 
     def image_classes(self, labels: Tensor) -> Tensor:
-        """(B, C) bool: which seen classes a picture with these labels (B, H, W) holds, for the memory's image labels."""
+        """(B, C) bool: which seen classes a picture with these labels, (B, H, W), holds. Memory stores them."""
         ...
 
 

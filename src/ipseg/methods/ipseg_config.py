@@ -52,8 +52,8 @@ class IPSegConfig:
     513 x 513)."""
 
     pseudo_labels_on: Literal["unlabelled", "everywhere"] = "unlabelled"
-    """Where these are looked for: in current pictures, where their annotation says nothing; or in remembered pictures too
-    and on the new classes themselves, where an old head sees look-alikes."""
+    """Where these are looked for: in current pictures, where their annotation says nothing; or in remembered pictures
+    too and on the new classes themselves, where an old head sees look-alikes."""
 
     confidence: float | None = None
     """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7

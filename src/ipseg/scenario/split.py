@@ -6,20 +6,22 @@ import random
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipseg.errors import UserError, require_at_least, require_one_of, unknown
-from ipseg.scenario.names import step_sizes
+from ipseg.scenario.names import SUBSETS, step_sizes
 
 IGNORE = 255
 """The mask value that is neither trained on nor counted."""
 BACKGROUND = "background"
 MAX_CLASSES = 254
 """Masks hold bytes: 0 is background and 255 is ignored."""
+GROWN = "grown"
+"""The name of a scenario whose steps are listed: no BASE-INCREMENT says them."""
 
 Setting = Literal["overlap", "disjoint"]
 Unseen = Literal["background", "ignore"]
@@ -45,23 +47,36 @@ class ScenarioConfig:
     unseen: Unseen = "background"
     """What a class that is not learned yet counts as at evaluation. It does not matter at the last step."""
 
+    steps: tuple[tuple[str, ...], ...] | None = None
+    """The classes of each step, with `name: grown`: `ipseg learn` writes it. The data may lack classes of steps that
+    are learned already. null: as `name` says."""
+
     def __post_init__(self) -> None:
         require_one_of("scenario.setting", self.setting, ("overlap", "disjoint"))
         require_one_of("scenario.unseen", self.unseen, ("background", "ignore"))
         if isinstance(self.order, int):
             require_at_least("scenario.order", self.order, 0)
+        if self.steps is not None or self.name.rpartition("/")[2] == GROWN:
+            _require_grown(self)
 
     def build(self, data_name: str, classes: Sequence[str]) -> Scenario:
         """The scenario on a data set with these foreground classes (mask value 1, 2, ...)."""
         _require_usable(data_name, classes)
         data, slash, split = self.name.rpartition("/")
-        if slash and data != data_name:
+        whole, subset = SUBSETS.get(data, (data, None))
+        if slash and data_name not in (data, whole):  # a finished run knows a subset by its own name alone
             raise UserError(
                 f'scenario.name is "{self.name}", but the data set is {data_name}. '
                 f"Write {data_name}/{split}, or change the data set."
             )
-        name, order = f"{data_name}/{split}", self._ordered(self._learned(classes))
-        ends = list(accumulate(step_sizes(name, len(order))))
+        _require_names(f"the subset {data}", subset or (), classes)
+        name = f"{data if subset else data_name}/{split}"
+        if self.steps is None:
+            order = self._ordered(self._learned(subset or classes))
+            sizes = step_sizes(name, len(order))
+        else:
+            order, sizes = tuple(chain(*self.steps)), [len(new) for new in self.steps]
+        ends = list(accumulate(sizes))
         return Scenario(
             name=name,
             setting=self.setting,
@@ -121,7 +136,7 @@ class Scenario:
     name: str
     setting: Setting
     data_classes: tuple[str, ...]
-    """The data set's foreground classes; class i has mask value i + 1."""
+    """The data set's foreground classes; class i has mask value i + 1. A grown scenario's data may lack old ones."""
     order: tuple[str, ...]
     """The classes to learn, in the order of learning."""
     steps: tuple[Step, ...]
@@ -175,6 +190,21 @@ def _require_usable(data_name: str, classes: Sequence[str]) -> None:
             f'the data set {data_name} has a class "{BACKGROUND}"; background is mask value 0 and not listed.'
         )
     _require_names(f"the class list of {data_name}", classes, classes)
+
+
+def _require_grown(config: ScenarioConfig) -> None:
+    """Raise unless the listed steps are whole and nothing else says what is learned when."""
+    if not config.steps or config.name.rpartition("/")[2] != GROWN or config.order is not None or config.classes:
+        raise UserError(
+            f'scenario.steps goes with scenario.name: {GROWN}, and without order and classes; got "{config.name}" and '
+            f"{'no steps' if not config.steps else f'{len(config.steps)} steps'}. `ipseg learn` writes it right."
+        )
+    names = list(chain(*config.steps))
+    _require_names("scenario.steps", names, names)
+    if not all(config.steps) or BACKGROUND in names or len(names) > MAX_CLASSES:
+        raise UserError(
+            f"scenario.steps must give every step a class, {MAX_CLASSES} in all at most, and never {BACKGROUND}."
+        )
 
 
 def _require_names(where: str, names: Sequence[str], valid: Sequence[str]) -> None:

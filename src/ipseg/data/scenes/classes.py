@@ -75,4 +75,6 @@ def look_alike(index: int, count: int) -> int | None:
 
 def _members(count: int) -> list[Kind]:
     chosen = list(enumerate(PAIRS[: pair_count(count)]))
-    return [Kind(*pair[side], number) for side in (0, 1) for number, pair in chosen][:count]
+    firsts = [Kind(*first, number) for number, (first, _) in chosen]
+    seconds = [Kind(*second, number) for number, (_, second) in chosen]
+    return [*firsts, *seconds][:count]

@@ -96,8 +96,7 @@ class Stage:
                 self.areas[owner] = int(sprite.solid.sum())
 
     def _cast(self, classes: int, kinds: int) -> list[int]:
-        """Who is in the picture, back to front: first one of a class, then what else there is in the world, then more of
-        the same."""
+        """Who is in the picture, in any order: one of a class, perhaps others of the world and more of the same."""
         first = int(self.rng.integers(classes))
         others = [kind for kind in self.rng.permutation(kinds).tolist() if kind != first]
         shown = [first, *others][: choose(self.rng, range(1, MOST + 1), HOW_MANY_KINDS)]

@@ -1,0 +1,113 @@
+"""Apply a pack: the steps of a run and the one in the pack make a new run, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ipseg.apps.learn import require_apart
+from ipseg.apps.pack import SETTINGS, fingerprint, network_of
+from ipseg.apps.pack_checks import opened, read_manifest
+from ipseg.config import build
+from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.engine.experiment import restore, summarise
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.errors import UserError
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import Scenario
+
+
+def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
+    """Write a copy of a run with the pack's step added. The run stays as it is."""
+    require_apart(out, run)
+    base = RunFolder.open(run)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} exists. Choose another folder.")
+    with opened(path) as archive:
+        manifest = read_manifest(archive, path)
+        recipe = upgraded(base, manifest, path)
+        data = base.scenario(make_recipe(base.settings()))
+        scenario = recipe.scenario.build(data.name.split("/")[0], data.data_classes)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial = RunFolder(out.parent / f".{out.name}.partial")
+        shutil.rmtree(partial.path, ignore_errors=True)
+        try:
+            partial.create(recipe, scenario)
+            partial.take_from(base, manifest["step"])
+            _extract(archive, manifest, partial)
+            _require_sound(partial, recipe, scenario, path)
+            summarise(recipe, partial, scenario).write(partial.path / "results.json")
+            if out.is_dir():
+                out.rmdir()  # it is empty: that was checked
+            partial.path.rename(out)
+        finally:
+            shutil.rmtree(partial.path, ignore_errors=True)
+    return scenario
+
+
+def upgraded(base: RunFolder, manifest: dict[str, Any], path: Path) -> Recipe:
+    """The run's recipe with the pack's step, once it is sure that the pack was made for this run."""
+    settings, step = base.settings(), int(manifest["step"])
+    recipe = make_recipe(settings)
+    steps = base.scenario(recipe).steps
+    if base.finished() != step:
+        raise UserError(
+            f"{path} is step {step}, for a run that has finished the {step} steps before it; {base.path} has finished "
+            f"{base.finished()}. Nothing was written."
+        )
+    ours, theirs = fingerprint(base, recipe, steps[:step]), manifest["base"]
+    for what, there, here in (
+        ("classes", theirs.get("classes"), ours["classes"]),
+        ("method", theirs.get("method"), ours["method"]),
+        ("network", build(ModelConfig, theirs.get("network") or {}, "the pack's network"), network_of(recipe)),
+        ("weights", theirs.get("weights"), ours["weights"]),
+    ):
+        if there != here:
+            raise UserError(
+                f"{path} was made for another base: its {what} are {_short(there)}, those of {base.path} are "
+                f"{_short(here)}. A pack upgrades only copies of the run it was learned on. Nothing was written."
+            )
+    given, scenario = manifest.get("settings"), manifest.get("scenario")
+    if not isinstance(given, dict) or not isinstance(scenario, dict) or not set(given) <= set(SETTINGS):
+        raise UserError(f"{path}: its manifest is damaged: the settings are not those of a pack.")
+    method = given.get("method")
+    if not isinstance(method, dict) or method.get("name") != ours["method"]:  # a name may be module:Class, an import
+        raise UserError(f"{path} contradicts itself about its method. Nothing was written.")
+    made = make_recipe(settings | given | {"scenario": scenario, "init": None})
+    listed = made.scenario.steps or ()
+    if [list(new) for new in listed[:-1]] != ours["classes"]:
+        raise UserError(f"{path} contradicts itself about its classes. Nothing was written.")
+    return made
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."
+
+
+def _extract(archive: zipfile.ZipFile, manifest: dict[str, Any], folder: RunFolder) -> None:
+    for name in manifest["files"]:
+        target = folder.step(manifest["step"]) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(name) as member, target.open("xb") as file:
+            shutil.copyfileobj(member, file, 1 << 20)
+
+
+def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: Path) -> None:
+    """Raise unless the new run can be opened: weights that fit, a result of this step, a memory in its folder."""
+    last = scenario.steps[-1]
+    try:
+        result = folder.result(last.index)
+        if (result.step, result.new) != (last.index, last.new):
+            raise UserError(f"the step's result is of step {result.step}, {', '.join(result.new)}.")
+        restore(recipe, folder, scenario, last.index, torch.device("cpu"))
+        memory = folder.step(last.index) / "memory"
+        if memory.is_dir():
+            ReplayMemory.load(memory, NoPictures())
+    except (UserError, TypeError, KeyError) as error:
+        raise UserError(f"{path} does not hold what it should: {error} Nothing was written.") from error

@@ -1,0 +1,103 @@
+"""What must be true of a pack before a single file of it is written: strangers make packs too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from ipseg.errors import UserError
+from ipseg.files import require_version
+
+VERSION = 1
+MANIFEST = "manifest.json"
+MANIFEST_BYTES = 16 << 20
+PACK_BYTES = 8 << 30
+"""No honest pack comes near: a step of the largest network of the paper takes some hundred megabytes."""
+KNOWN = re.compile(r"weights\.safetensors|step\.json|memory/manifest\.json|memory/(saliency|images)/.+\.png", re.DOTALL)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; what is none is refused by name."""
+    if not path.is_file():
+        raise UserError(f"the pack is missing: {path}. `ipseg pack RUN --step K` makes one.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise UserError(f"{path} is no pack, or a damaged one ({error}). Get a whole copy.") from error
+
+
+def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    """The manifest of a pack whose members are all harmless, all named there, and unchanged since it was written."""
+    _require_harmless(archive, path)
+    try:
+        manifest = json.loads(archive.read(MANIFEST).decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: its {MANIFEST} is not JSON ({error}).") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != "ipseg pack":
+        raise UserError(f"{path} is a zip file, but no pack: {MANIFEST} does not say so.")
+    require_version(manifest.get("version"), VERSION, "the pack", path)
+    try:
+        listed = {str(name): (int(facts["bytes"]), str(facts["sha256"])) for name, facts in manifest["files"].items()}
+        if not isinstance(manifest["step"], int) or manifest["step"] != len(manifest["base"]["classes"]):
+            raise TypeError(f"step {manifest['step']!r}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: its {MANIFEST} is damaged ({error!r}).") from error
+    _require_listed(archive, listed, path)
+    return manifest
+
+
+def require_inside(name: str, where: str) -> None:
+    """Raise unless a member's name is one of a pack's, and stays in its folder on every system."""
+    path, windows = PurePosixPath(name), PureWindowsPath(name)
+    leaves = path.is_absolute() or windows.drive or windows.root or ".." in windows.parts or "\0" in name
+    if leaves or str(path) != name or "\\" in name:
+        raise UserError(f'{where} names "{name}", which leaves its folder. Nothing was written.')
+    if not KNOWN.fullmatch(name):
+        raise UserError(f'{where} holds "{name}", which belongs to no pack. Nothing was written.')
+
+
+def _require_harmless(archive: zipfile.ZipFile, path: Path) -> None:
+    """By the archive's own list: names, kinds and sizes. Nothing is compressed, so that nothing can swell."""
+    members = archive.infolist()
+    names = [info.filename for info in members]
+    if MANIFEST not in names:
+        raise UserError(f"{path} is a zip file, but no pack: it has no {MANIFEST}.")
+    for info in members:
+        if info.filename != MANIFEST:
+            require_inside(info.orig_filename, f"the pack {path}")
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise UserError(f'{path}: "{info.filename}" is a link or no plain file. Nothing was written.')
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+            raise UserError(f'{path}: "{info.filename}" is compressed or encrypted; in a pack nothing is.')
+    if len(set(names)) < len(names):
+        raise UserError(f"{path} holds a file twice. Nothing was written.")
+    total = sum(info.file_size for info in members)
+    if archive.getinfo(MANIFEST).file_size > MANIFEST_BYTES or total > min(PACK_BYTES, path.stat().st_size):
+        raise UserError(f"{path} is too large, or says it is larger than the file: {total} bytes. Nothing was written.")
+
+
+def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]], path: Path) -> None:
+    """By the manifest: no file more, none less, each of the size and the hash it was packed with."""
+    there = set(archive.namelist()) - {MANIFEST}
+    if there != set(listed) or not {"weights.safetensors", "step.json"} <= there:
+        odd = sorted(there ^ set(listed))[:3] or ["weights.safetensors or step.json"]
+        raise UserError(f"{path}: files and {MANIFEST} disagree about {', '.join(odd)}. Nothing was written.")
+    for name, (size, expected) in listed.items():
+        if archive.getinfo(name).file_size != size:
+            raise UserError(f'{path}: "{name}" is not of the size that the {MANIFEST} tells. Nothing was written.')
+        with archive.open(name) as member:
+            found = hashlib.sha256()
+            while piece := member.read(1 << 20):
+                found.update(piece)
+        if found.hexdigest() != expected:
+            raise UserError(f'{path}: "{name}" is damaged: its SHA-256 is another. Get a whole copy.')

@@ -1,0 +1,110 @@
+"""COCO's JSON files, checked: categories, pictures, and what is annotated in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ipseg.data.filed import as_name
+from ipseg.errors import UserError
+from ipseg.scenario.split import BACKGROUND, MAX_CLASSES
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Region:
+    """One annotated thing."""
+
+    value: int
+    """Its class's mask value."""
+    crowd: bool
+    shape: Any
+    """Instances: polygons or run lengths. Panoptic: the number of its colour."""
+
+
+@dataclass(frozen=True)
+class AnnotatedPicture:
+    """A picture and what is in it."""
+
+    file: str
+    height: int
+    width: int
+    regions: list[Region] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """All of a file."""
+
+    classes: tuple[str, ...]
+    """In the order of their numbers; the first has mask value 1."""
+    pictures: Mapping[str, AnnotatedPicture]
+    panoptic: bool
+
+
+def read_annotations(path: Path, tree: str = "") -> Annotations:
+    """Read a file, once a process as long as it stays the same: big ones take many seconds."""
+    try:
+        return _read(path, stamp(path))
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Expected:\n{tree}") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not a readable JSON file ({error}).") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{path} is not what COCO calls annotations ({error!r}). It must hold categories (id, name), images "
+            "(id, file_name, height, width) and annotations (image_id, category_id, segmentation; or segments_info)."
+        ) from error
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Another file under the same name has another: its time of change and its size."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _: tuple[int, int]) -> Annotations:
+    data = json.loads(path.read_bytes())
+    values, classes = _categories(path, data["categories"])
+    by_id: dict[Any, AnnotatedPicture] = {}
+    pictures: dict[str, AnnotatedPicture] = {}
+    for image in data["images"]:
+        picture = AnnotatedPicture(str(image["file_name"]), int(image["height"]), int(image["width"]))
+        name = as_name(picture.file)
+        if name in pictures or image["id"] in by_id:
+            raise UserError(f"{path} lists the picture {picture.file} or its id {image['id']} twice.")
+        pictures[name] = by_id[image["id"]] = picture
+    panoptic = any("segments_info" in one for one in data["annotations"])
+    for one in data["annotations"]:
+        picture = _look_up(path, "image_id", one["image_id"], by_id)
+        for part in one["segments_info"] if panoptic else [one]:
+            value = _look_up(path, "category_id", part["category_id"], values)
+            shape = int(part["id"]) if panoptic else part["segmentation"]
+            picture.regions.append(Region(value, bool(part.get("iscrowd", 0)), shape))
+    return Annotations(classes, pictures, panoptic)
+
+
+def _categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int, int], tuple[str, ...]]:
+    """Mask values by category number, and the names; in the order of the numbers."""
+    names = {int(one["id"]): str(one["name"]) for one in sorted(listed, key=lambda one: int(one["id"]))}
+    classes = tuple(names.values())
+    if not 1 <= len(classes) <= MAX_CLASSES or len(set(classes)) != len(listed) or BACKGROUND in classes:
+        raise UserError(
+            f"{path} must have 1 to {MAX_CLASSES} different categories, none called {BACKGROUND}; "
+            f"it has {len(listed)}. A mask's byte has no room for more."
+        )
+    return {number: value for value, number in enumerate(names, start=1)}, classes
+
+
+def _look_up(path: Path, key: str, number: Any, known: Mapping[Any, T]) -> T:
+    if number not in known:
+        raise UserError(f"{path} has an annotation with {key} {number}, which is not listed in it.")
+    return known[number]

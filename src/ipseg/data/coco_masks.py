@@ -1,0 +1,103 @@
+"""COCO's annotations as masks: instances are drawn from polygons and run lengths, panoptic PNGs are looked up."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipseg.data.coco_json import AnnotatedPicture, Region, read_annotations
+from ipseg.data.filed import as_name
+from ipseg.data.masks import UnknownValueError
+from ipseg.data.pictures import read_colours
+from ipseg.data.source import Mask
+from ipseg.errors import UserError
+from ipseg.scenario.split import IGNORE
+
+
+@dataclass(frozen=True)
+class _JsonMasks:
+    json: Path
+    stamp: tuple[int, int]
+    """Of the JSON: what was kept of an older one is not taken for this one's."""
+    folder: Path
+    """Of the files that the masks are asked for by."""
+    crowd: str
+
+    def _picture(self, path: Path) -> AnnotatedPicture:
+        name = as_name(os.path.relpath(path, self.folder).replace(os.sep, "/"))
+        return read_annotations(self.json).pictures[name]
+
+    def _value(self, region: Region) -> int:
+        return IGNORE if region.crowd and self.crowd == "ignore" else region.value
+
+
+@dataclass(frozen=True)
+class InstanceMasks(_JsonMasks):
+    """Drawn from polygons and run lengths. `path` is the picture's: such masks have no file of their own."""
+
+    def __call__(self, path: Path) -> Mask:
+        picture = self._picture(path)
+        mask = np.zeros((picture.height, picture.width), dtype=np.uint8)
+        shapes = [(_shape(region.shape, picture, self.json), region) for region in picture.regions]
+        # Smaller over larger: what is held or worn lies before the one who holds it more often than behind.
+        for shape, region in sorted(shapes, key=lambda pair: -int(pair[0].sum())):
+            mask[shape] = self._value(region)
+        return mask
+
+
+@dataclass(frozen=True)
+class PanopticMasks(_JsonMasks):
+    """PNGs whose colours are the numbers of segments: red + 256 green + 65536 blue. 0 is no segment."""
+
+    def __call__(self, path: Path) -> Mask:
+        numbers = read_colours(path).astype(np.int64) @ np.array([1, 1 << 8, 1 << 16])
+        values = {0: 0} | {region.shape: self._value(region) for region in self._picture(path).regions}
+        found, inverse = np.unique(numbers, return_inverse=True)
+        for number in found:
+            if int(number) not in values:
+                raise UnknownValueError(
+                    f"{path} holds the segment {number}, which {self.json} does not list for it. "
+                    "Do the two belong together?"
+                )
+        return np.array([values[int(number)] for number in found], dtype=np.uint8)[inverse].reshape(numbers.shape)
+
+
+def _shape(given: Any, picture: AnnotatedPicture, json: Path) -> NDArray[np.bool_]:
+    """Where the region is. Polygons: [[x, y, x, y, ...], ...]. Run lengths: {counts, size}, packed as text or not."""
+    coding = _pycocotools()
+    size = (picture.height, picture.width)
+    try:
+        if isinstance(given, list):
+            if any(len(polygon) % 2 for polygon in given):
+                raise ValueError("a polygon with half a point")
+            areas = [polygon for polygon in given if len(polygon) >= 6]  # two points enclose nothing
+            if not areas:
+                return np.zeros(size, dtype=bool)
+            run_lengths = coding.merge(coding.frPyObjects(areas, *size))
+        elif isinstance(given["counts"], list):
+            run_lengths = coding.frPyObjects(given, *given["size"])
+        else:
+            run_lengths = given
+        if tuple(run_lengths["size"]) != size:
+            raise ValueError(f"its size is {run_lengths['size']}, the picture's {list(size)}")
+        with warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return np.asarray(coding.decode(run_lengths), dtype=bool)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise UserError(f"{json} has a region of {picture.file} that cannot be drawn ({error!r}).") from error
+
+
+def _pycocotools() -> Any:
+    try:
+        from pycocotools import mask
+    except ImportError as error:
+        raise UserError(
+            "polygons and run lengths need pycocotools: pip install 'ipseg[coco]'. (Panoptic annotations do not.)"
+        ) from error
+    return mask

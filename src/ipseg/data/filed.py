@@ -1,0 +1,214 @@
+"""Data sets that lie in files: which file belongs to which name, and a split of the pictures found there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, cast
+from unicodedata import normalize
+
+from ipseg.data.index import masks_present
+from ipseg.data.pictures import IMAGE_SUFFIXES, read_image
+from ipseg.data.source import Image, Mask, Saliency, Source
+from ipseg.errors import UserError
+
+if TYPE_CHECKING:
+    from ipseg.data.maps import Maps
+
+MaskReader = Callable[[Path], Mask]
+"""Reads a mask in the data set's values. Picklable, and its repr says all that its answers depend on."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files below a folder, by name: the path below it, without the suffix."""
+
+    folder: Path
+    suffixes: tuple[str, ...]
+    paths: Mapping[str, Path]
+
+    @classmethod
+    def below(cls, folder: Path, root: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> Files:
+        """List a folder of the tree `root`; one that is not there holds nothing."""
+        paths: dict[str, Path] = {}
+        for path in _walk(folder, root) if folder.is_dir() else ():
+            if path.suffix.lower() in suffixes:
+                name = as_name(path.relative_to(folder).as_posix())
+                if name in paths:
+                    raise UserError(
+                        f"{folder} holds {paths[name].name} and {path.name}: two files of one name. Rename one of them."
+                    )
+                paths[name] = path
+        return cls(folder, suffixes, paths)
+
+    def path(self, name: str) -> Path:
+        """The file of that name."""
+        if name not in self.paths:
+            raise UserError(f"{self.folder / name} is missing (looked for {', '.join(self.suffixes)}).")
+        return self.paths[name]
+
+
+class FileSplit:
+    """Some pictures of a tree of files. Pixels are read when they are needed."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        classes: Sequence[str],
+        *,
+        images: Files,
+        masks: Files,
+        read_mask: MaskReader,
+        maps: Maps,
+    ) -> None:
+        self.names, self.classes, self.read_mask = names, classes, read_mask
+        self._images, self._masks, self.maps = images, masks, maps
+
+    def having(self, names: Sequence[str]) -> FileSplit:
+        """Other pictures of the same tree."""
+        return FileSplit(
+            names,
+            self.classes,
+            images=self._images,
+            masks=self._masks,
+            read_mask=self.read_mask,
+            maps=self.maps,
+        )
+
+    def image_path(self, index: int) -> Path:
+        """Where the picture lies."""
+        return self._images.path(self.names[index])
+
+    def mask_path(self, index: int) -> Path:
+        """What `read_mask` reads its mask from."""
+        return self._masks.path(self.names[index])
+
+    def saliency_path(self, index: int) -> Path | None:
+        """Where its saliency map lies; none where maps are not read from files."""
+        return self.maps.path(self.names[index])
+
+    def image(self, index: int) -> Image:
+        """RGB, turned as its EXIF says."""
+        return read_image(self.image_path(index))
+
+    def mask(self, index: int) -> Mask:
+        """Values of the data set, checked to be known."""
+        return self.read_mask(self.mask_path(index))
+
+    def saliency(self, index: int) -> Saliency:
+        """As the setting data.saliency says."""
+        return self.maps.of(self, index)
+
+    @cached_property
+    def _presence(self) -> list[frozenset[int]]:
+        return masks_present([self.mask_path(index) for index in range(len(self.names))], self.read_mask)
+
+    def presence(self) -> list[frozenset[int]]:
+        """From the masks."""
+        return self._presence
+
+
+def _walk(folder: Path, root: Path) -> Iterator[Path]:
+    """Every file below, in order. Hidden ones are leavings of systems and archives."""
+    require_inside(folder, root)
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        path = folder / entry.name
+        if entry.name.startswith("."):
+            continue
+        if entry.is_symlink():
+            require_inside(path, root)
+        if entry.is_dir(follow_symlinks=False):  # a link to a folder above would never end
+            yield from _walk(path, root)
+        elif entry.is_file():
+            yield path
+
+
+def require_inside(path: Path, root: Path) -> None:
+    """Raise if a path leads out of the tree, as a symlink may: a stranger's archive could point at any file."""
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UserError(
+            f"{path} leads to {path.resolve()}, outside of {root}. Links must stay inside the data's folder: "
+            "put the files themselves there."
+        )
+
+
+def as_name(file: str) -> str:
+    """A file's name in the data set. One letter may be written in two ways (é, or e and its accent): one of them.
+
+    >>> as_name("street/day 1.jpg")
+    'street/day 1'
+    """
+    return normalize("NFC", str(PurePosixPath(file).with_suffix("")))
+
+
+def require_folders(root: Path, needed: Iterable[str], kind: str, tree: str) -> None:
+    """Raise with the expected tree if one of the folders is not there."""
+    missing = [name for name in needed if not (root / name).is_dir()]
+    if missing:
+        below = [path for depth in ("*", "*/*") for path in root.glob(f"{depth}/{missing[0]}") if path.is_dir()]
+        guess = f" Did you mean {below[0].parents[missing[0].count('/')]}?" if below else ""
+        raise UserError(
+            f"data.path: {root} is not a data folder of the kind {kind}: "
+            f"{', '.join(f'{name}/' for name in missing)} missing.{guess} Expected:\n{tree}"
+        )
+
+
+def read_lines(path: Path, root: Path, tree: str) -> list[str]:
+    """The lines that say something; a byte order mark, as some editors write, is no part of the first."""
+    require_inside(path, root)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing. Expected:\n{tree}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a text file in UTF-8 ({error}).") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def read_names(path: Path, root: Path, tree: str) -> list[str]:
+    """The names in a split file: inside the folder, each once."""
+    return checked_names([normalize("NFC", line) for line in read_lines(path, root, tree)], str(path), tree)
+
+
+def checked_names(names: list[str], where: str, tree: str) -> list[str]:
+    """Names as a split may have them: at least one, inside the folder, each once."""
+    if not names:
+        raise UserError(f"{where} names no pictures. Expected:\n{tree}")
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise UserError(f'{where} names "{name}"; a name must stay inside the folder.')
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UserError(f"{where} names {_some(twice)} more than once; a picture counts once.")
+    return names
+
+
+def complete(source: Source, tree: str) -> Source:
+    """Raise unless both splits have pictures, each with its image and its mask, and what is learned from its map."""
+    for split_name in ("train", "val"):
+        split = cast(FileSplit, source.split(split_name))
+        if not split.names:
+            raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
+        for files in (split._images, split._masks):
+            missing = [name for name in split.names if name not in files.paths]
+            if missing:
+                more = f" {len(missing)} of {len(split.names)} are: {_some(missing)}." if len(missing) > 1 else ""
+                raise UserError(
+                    f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
+                    f"but the split {split_name} names it.{more} Expected:\n{tree}"
+                )
+    cast(FileSplit, source.train).maps.require(source.train.names)
+    return source
+
+
+def every_picture(source: Source) -> FileSplit:
+    """Both splits as one."""
+    return cast(FileSplit, source.train).having(sorted([*source.train.names, *source.val.names]))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

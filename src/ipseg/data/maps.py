@@ -1,0 +1,100 @@
+"""Where the saliency of pictures in files comes from: S(x) of the paper, by the setting `data.saliency`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+
+from ipseg.data.filed import Files
+from ipseg.data.pictures import read_labels
+from ipseg.data.source import Saliency
+from ipseg.errors import UserError
+from ipseg.saliency.fallback import salient
+
+if TYPE_CHECKING:
+    from ipseg.data.filed import FileSplit
+
+Way: TypeAlias = Literal["given", "fallback", "all", "none"]
+Named: TypeAlias = Literal["auto", "given", "fallback", "all", "none"]
+SaliencyFrom: TypeAlias = Named | str
+"""What the setting takes: a name, or the path of a folder of maps."""
+
+WAYS_OUT = (
+    "Write maps with `ipseg saliency` (--model FILE.onnx, or --fallback), or set data.saliency: fallback (made while "
+    "reading), all (all that is not annotated is unknown) or none (all of it is background)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaliencySetting:
+    """What every data set in files has."""
+
+    saliency: SaliencyFrom = "auto"
+    """What stands out in a picture. given: the tree's own maps. fallback: found without a model, while reading.
+    all: everything, so that all that is not annotated is unknown (SSUL's on ADE20K; give the method
+    unknown: background). none: nothing, so that all of it is background. auto: given where the tree has maps, otherwise
+    fallback. Or the path of a folder of maps."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """How a split's pictures get their saliency, and the folder where their maps lie or would lie."""
+
+    way: Way
+    folder: Path
+    root: Path
+    """Links in the folder must stay inside of this one."""
+
+    @classmethod
+    def chosen(cls, setting: SaliencyFrom, root: Path, own: str, part: str = "") -> Maps:
+        """By the setting. `own` is the folder of maps in the tree `root`, `part` the split's folder in it."""
+        if setting in get_args(Named):
+            folder = root / own / part
+            found: Way = "given" if folder.is_dir() else "fallback"
+            return cls(found if setting == "auto" else cast(Way, setting), folder, root)
+        elsewhere = Path(setting).expanduser()
+        if not elsewhere.is_dir():
+            near = get_close_matches(setting, get_args(Named), n=1)
+            raise UserError(
+                f'data.saliency: "{setting}" is no folder of maps.{f" Did you mean {near[0]}?" if near else ""} '
+                f"Valid: {', '.join(get_args(Named))}, or such a folder."
+            )
+        return cls("given", elsewhere / part, elsewhere)
+
+    def __str__(self) -> str:
+        said = {"given": f"the maps in {self.folder}", "all": "all stands out", "none": "nothing stands out"}
+        return said.get(self.way, f"made while reading, without a model (there are no maps in {self.folder})")
+
+    @cached_property
+    def files(self) -> Files:
+        """The maps that are there, also where they are not asked for."""
+        return Files.below(self.folder, self.root, (".png",))
+
+    def path(self, name: str) -> Path | None:
+        """The file of a picture's map; none where maps are not read from files."""
+        if self.way != "given":
+            return None
+        self.require([name])
+        return self.files.path(name)
+
+    def require(self, names: Sequence[str]) -> None:
+        """Raise if a map that would be read is not there: at once, rather than in the middle of a run."""
+        missing = [name for name in names if name not in self.files.paths] if self.way == "given" else []
+        if missing:
+            which = f"{self.folder / missing[0]}.png is missing"
+            raise UserError(f"{which} ({len(missing)} of {len(names)} saliency maps are). {WAYS_OUT}")
+
+    def of(self, split: FileSplit, index: int) -> Saliency:
+        """Where something stands out of a picture."""
+        path = self.path(split.names[index])
+        if path is not None:
+            return read_labels(path) > 0
+        if self.way == "fallback":
+            return salient(split.image(index))
+        return np.full(split.mask(index).shape, self.way == "all")

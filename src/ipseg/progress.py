@@ -1,0 +1,74 @@
+"""What a person sees while something long goes on: a live bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10  # between lines where there is no terminal
+
+
+class Meter:
+    """Counts one job. `with Meter("step 1", 300) as meter: meter.advance(1, text)`.
+
+    `patience` seconds pass before a bar is shown: none at all for a job that is over before.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        done: int = 0,
+        console: Console | None = None,
+        *,
+        patience: float = 0,
+        quiet: bool = False,
+    ) -> None:
+        self.title, self.total, self.done = title, total, done
+        self.console = console or Console(stderr=True)
+        self._began, self._at_start, self._spoken = time.monotonic(), done, time.monotonic()
+        self._patience, self._quiet = patience, quiet
+        self._live: Progress | None = None
+
+    def __enter__(self) -> Meter:
+        self._show_when_due()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def advance(self, count: int, text: str = "") -> None:
+        """Some more is done; `text` says what is worth knowing now."""
+        self.done += count
+        self._show_when_due()
+        if self._live:
+            self._live.update(self._task, completed=self.done)
+            if text:
+                self._live.update(self._task, text=text)
+        elif not self._quiet and time.monotonic() - self._spoken >= PLAIN_SECONDS:
+            self._spoken = time.monotonic()
+            rate = self.rate()
+            left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
+            self.console.print(f"{self.title}: {self.done}/{self.total}{left} {text}", highlight=False)
+
+    def rate(self) -> float:
+        """Units a second since the start."""
+        return (self.done - self._at_start) / max(time.monotonic() - self._began, 1e-9)
+
+    def _show_when_due(self) -> None:
+        due = time.monotonic() - self._began >= self._patience
+        if self._live or self._quiet or not self.console.is_terminal or not due:
+            return
+        self._live = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}", style="dim"), TimeRemainingColumn(),
+            console=self.console, transient=True,
+        )  # fmt: skip
+        self._task = self._live.add_task(self.title, total=self.total, completed=self.done, text="")
+        self._live.start()

@@ -1,0 +1,243 @@
+"""A data set that is looked at before anything is learned: what is in it, and all that is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ipseg.apps.data_check import KINDS, check
+from ipseg.apps.data_report import FIRST, as_json
+from ipseg.cli import app
+from ipseg.errors import UserError
+
+SIZE = (6, 8)
+PICTURES = {"a": (1,), "b": (1, 2), "c": (2, 3), "d": (3,), "é f": (0,)}
+"""Names of training pictures and the values in their masks: 1 aeroplane, 2 bicycle, 3 bird."""
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, ["data", "check", *map(str, words)], prog_name="ipseg")
+
+
+def save(path: Path, *values: int, size: tuple[int, int] = SIZE) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.resize(np.array(values, dtype=np.uint8), size)).save(path)
+    return path
+
+
+@pytest.fixture
+def voc(tmp_path) -> Path:
+    """A whole tree: five training pictures and one more for validation."""
+    root = tmp_path / "voc"
+    lists = root / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("\n".join(PICTURES), encoding="utf-8")
+    (lists / "val.txt").write_text("v")
+    for name, values in (PICTURES | {"v": (20, 255)}).items():
+        save(root / "JPEGImages" / f"{name}.jpg", 90)
+        save(root / "SegmentationClassAug" / f"{name}.png", *values)
+        save(root / "saliency_map" / f"{name}.png", 0, 255)
+    return root
+
+
+# ---- what is in it ----------------------------------------------------------------------------------------------
+
+
+def test_a_whole_tree_is_counted(voc):
+    found = as_json(check(voc, "voc", "voc/2-1", "disjoint"))
+    assert (found["images"], found["masks"], found["saliency_maps"]) == (6, 6, 6)
+    assert found["splits"] == {"train": 5, "val": 1}
+    assert found["classes_per_image"] == {"train": {0: 1, 1: 2, 2: 2}, "val": {1: 1}}
+    assert {name for name, count in found["images_per_class"]["train"].items() if count == 2} == {
+        "aeroplane",
+        "bicycle",
+        "bird",
+    }
+    assert found["images_per_class"]["val"]["tvmonitor"] == 1
+    assert found["images_per_step"] == [2, 2] + [0] * 17  # the third picture holds a later class
+    assert check(voc, "voc", "voc/2-1").images_per_step() == [3, 2] + [0] * 17
+    assert not any(found[kind] for kind in ("missing", "unreadable", "size_mismatches", "unknown_values"))
+
+
+def test_without_a_scenario_nothing_is_said_of_steps(voc):
+    found = as_json(check(voc, "voc"))
+    assert (found["scenario"], found["setting"], found["images_per_step"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("gone", ["JPEGImages", "saliency_map", "ImageSets"])
+def test_masks_alone_are_enough(voc, gone):
+    (voc / gone).rename(voc.parent / gone)
+    found = as_json(check(voc, "voc", "voc/15-5"))
+    assert found["masks"] == 6
+    assert found["images_per_step"] == ([4, 1] if gone == "ImageSets" else [4, 0])
+    assert not found["missing"]
+    assert any(note.startswith(("no images", "no saliency", "the split val")) for note in found["notes"])
+
+
+def test_a_validation_list_can_wait(voc):
+    (voc / "ImageSets" / "Segmentation" / "val.txt").unlink()
+    found = as_json(check(voc, "voc", "voc/15-5"))
+    assert found["images_per_step"] == [4, 0]
+    assert "the split val is empty" in found["notes"]
+    assert "no training picture for step 1" in found["notes"]
+
+
+def test_ade_has_its_other_things_counted_or_ignored(tmp_path):
+    save(tmp_path / "annotations" / "training" / "a.png", 0, 150)
+    save(tmp_path / "annotations" / "training" / "b.png", 0)
+    for other in ("background", "ignore"):
+        found = check(tmp_path, "ade", "ade/100-50", changes=[f"data.other={other}"])
+        assert found.images_per_step() == [0, 1]
+        assert found.classes_per_image("train") == {0: 1, 1: 1}
+
+
+def test_a_folder_of_ones_own(make_folder_data):
+    found = as_json(check(make_folder_data(count=10), "folder", "folder/1-1"))
+    assert found["splits"] == {"train": 8, "val": 2}
+    assert len(found["images_per_step"]) == 3
+    assert found["notes"] == []
+
+
+def test_annotations_of_coco_alone_are_enough(tmp_path):
+    pytest.importorskip("pycocotools")
+    square = [[1, 1, 5, 1, 5, 5, 1, 5]]
+    written = {
+        "categories": [{"id": 3, "name": "cup"}, {"id": 9, "name": "cat"}],
+        "images": [{"id": n, "file_name": f"{n}.jpg", "height": 6, "width": 8} for n in range(3)],
+        "annotations": [{"id": 1, "image_id": 2, "category_id": 9, "iscrowd": 0, "segmentation": square}],
+    }
+    for part in ("train", "val"):
+        path = tmp_path / "annotations" / f"instances_{part}2017.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(written))
+    for _ in range(2):  # the second time from the index, although these masks have no files
+        found = check(tmp_path, "coco", "coco/1-1")
+        assert found.images_per_step() == [0, 1]
+        assert found.classes_per_image("val") == {0: 2, 1: 1}
+        assert "no images: masks alone were looked at" in found.notes()
+
+
+# ---- what is wrong ----------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_is_found_at_once(voc):
+    masks, images = voc / "SegmentationClassAug", voc / "JPEGImages"
+    (masks / "a.png").write_bytes((masks / "a.png").read_bytes()[:50])
+    images.joinpath("b.jpg").write_text("this is no picture")
+    save(masks / "c.png", 1, 77)
+    save(images / "d.jpg", 90, size=(12, 8))
+    (voc / "saliency_map" / "é f.png").unlink()
+    (voc / "saliency_map" / "v.png").unlink()  # nothing is learned from a validation picture
+    found = as_json(check(voc, "voc", "voc/15-5"))
+    assert [Path(text.split(" is not")[0]).name for text in found["unreadable"]] == ["a.png", "b.jpg"]
+    (unknown,) = found["unknown_values"]
+    assert "c.png holds the values [77]" in unknown
+    assert found["size_mismatches"] == ["d: its image 8x12, its mask 8x6, its saliency map 8x6; they must be equal."]
+    (missing,) = found["missing"]
+    assert "é f is missing" in missing
+    assert found["images_per_step"] == [2, 0]  # of the masks that could be read
+    assert (found["images"], found["masks"], found["saliency_maps"]) == (6, 6, 4)
+
+
+def test_an_image_cut_off_at_the_end_is_unreadable(voc):
+    path = voc / "JPEGImages" / "a.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (*SIZE, 3), dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    (text,) = as_json(check(voc, "voc"))["unreadable"]
+    assert "a.jpg" in text
+
+
+@pytest.mark.parametrize(("folder", "suffix"), [("JPEGImages", "jpg"), ("SegmentationClassAug", "png")])
+def test_a_name_without_its_file_is_missing(voc, folder, suffix):
+    (voc / folder / f"c.{suffix}").unlink()
+    (text,) = as_json(check(voc, "voc"))["missing"]
+    assert f"{folder}/c is missing" in text
+
+
+def test_a_mask_that_was_mended_is_seen_as_mended(voc):
+    mask = voc / "SegmentationClassAug" / "a.png"
+    mask.write_text("this is no mask")
+    assert as_json(check(voc, "voc"))["unreadable"]
+    save(mask, 5)
+    found = check(voc, "voc")
+    assert not found.problems("unreadable")
+    assert found.images_per_class("train")["bottle"] == 1
+
+
+def test_a_wrong_tree_is_answered_with_the_right_one(voc, tmp_path):
+    with pytest.raises(UserError, match=r"(?s)SegmentationClassAug/ missing.*Expected:"):
+        check(tmp_path / "nowhere", "voc")
+    with pytest.raises(UserError, match=r"(?s)annotations/training/ missing.*Expected:"):
+        check(voc, "ade")
+    with pytest.raises(UserError, match='"ade/100-10", but the data set is voc'):
+        check(voc, "voc", "ade/100-10")
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_ends_with_0_if_all_is_well(voc):
+    result = call(voc, "--format", "voc", "--scenario", "voc/15-5")
+    assert result.exit_code == 0, result.output
+    assert "Nothing is wrong." in result.stdout
+    assert "voc/15-5 overlap" in result.stdout
+    assert result.stderr == ""
+
+
+def test_its_json_has_exactly_the_documented_keys(voc):
+    result = call(voc, "--format", "voc", "--scenario", "voc/15-5", "--setting", "disjoint", "--json")
+    found = json.loads(result.stdout)
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    assert all(f"`{key}`" in page for key in found)
+    assert (found["scenario"], found["setting"], found["images_per_step"]) == ("voc/15-5", "disjoint", [4, 0])
+
+
+def test_problems_are_listed_up_to_some_and_counted_and_end_with_2(voc):
+    names = [f"more {number:02d}" for number in range(FIRST + 5)]
+    (voc / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join(names))
+    result = call(voc, "--format", "voc")
+    assert result.exit_code == 2
+    count = 3 * len(names)  # image, mask and map of each
+    assert f"Missing: {count}" in result.stdout
+    assert f"... and {count - FIRST} more" in result.stdout
+    assert result.stderr == f"ipseg: {count} problems in {voc}.\n"
+    whole = call(voc, "--format", "voc", "--json")
+    assert whole.exit_code == 2
+    assert len(json.loads(whole.stdout)["missing"]) == count
+
+
+def test_a_wrong_tree_ends_with_2(tmp_path):
+    result = call(tmp_path, "--format", "folder", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("ipseg: ")
+    assert call(tmp_path, "--format", "vocc").exit_code == 2
+    assert call(tmp_path).exit_code == 2
+
+
+def test_nothing_is_written_into_the_data(voc):
+    before = {path: path.stat().st_mtime_ns for path in voc.rglob("*")}
+    assert call(voc, "--format", "voc").exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in voc.rglob("*")} == before
+
+
+# ---- real photographs -------------------------------------------------------------------------------------------
+
+SHARED = Path(os.environ.get("IPSEG_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
+ANIMALS = SHARED / "data" / "voc_animals"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ANIMALS.is_dir(), reason=f"{ANIMALS} is missing; IPSEG_SHARED names the folder that holds it")
+@pytest.mark.parametrize(
+    ("setting", "images"), [("overlap", [1262, 1177, 444, 588, 299]), ("disjoint", [1129, 937, 229, 537, 299])]
+)
+def test_voc_animals_is_whole_and_has_the_known_steps(setting, images):
+    found = check(ANIMALS, "voc", "voc_animals/2-1", setting)
+    assert found.images_per_step() == images
+    assert not any(found.problems(kind) for kind in KINDS)

@@ -1,0 +1,266 @@
+"""One more class: what is learned, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ipseg
+from ipseg.apps import learn as learning
+from ipseg.apps.evaluate import evaluate_again
+from ipseg.apps.growth import growth_lines, on_validation
+from ipseg.apps.learn import learn
+from ipseg.apps.model import load_model
+from ipseg.cli import app
+from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.engine import trainer
+from ipseg.engine.tensors import load_tensors
+from ipseg.errors import UserError
+from ipseg.evaluation.results import RunResult
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# ---- what is learned --------------------------------------------------------------------------------------------
+
+
+def test_the_new_run_knows_the_old_classes_and_the_new_one(grown):
+    model = load_model(grown / "run")
+    assert model.classes == ("background", "red", "green", "sheep")
+    assert model.step == 2
+    assert RunResult.read(grown / "run" / "results.json").complete
+
+
+def test_the_old_steps_are_taken_over_bit_for_bit(grown):
+    for step in range(2):
+        for name in ("weights.safetensors", "step.json"):
+            ours, theirs = (grown / run / f"step_{step:02d}" / name for run in ("run", "base"))
+            assert ours.read_bytes() == theirs.read_bytes()
+    changed, _ = load_tensors(grown / "run" / "step_02" / "weights.safetensors", "w")
+    assert not [name for name in changed if name.startswith(("encoder.", "temporary.0", "temporary.1"))]
+
+
+def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(grown):
+    """In the new data red is value 3 and goat value 1; neither is taught, and sheep (2) is class 3 of the model."""
+    manifest = json.loads((grown / "run" / "step_02" / "memory" / "manifest.json").read_text())
+    assert manifest["order"] == ["red", "green", "sheep"]
+    recent = [entry for entry in manifest["entries"] if entry["step"] == 2]
+    assert recent
+    assert all("sheep" in entry["classes"] for entry in recent)
+    iou = RunResult.read(grown / "run" / "results.json").steps[2].iou
+    assert list(iou) == ["background", "red", "green", "sheep"]
+    assert iou["green"] is None  # the new data does not annotate it
+    assert iou["red"] is not None  # this one it does
+
+
+def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(grown):
+    before = ReplayMemory.load(grown / "base" / "step_01" / "memory", NoPictures())
+    after = ReplayMemory.load(grown / "run" / "step_01" / "memory", NoPictures())
+    assert [f"old/{entry.name}" for entry in before.entries] == [entry.name for entry in after.entries]
+    assert not after.without_copy()
+    for index in range(len(before)):
+        assert np.array_equal(before.picture(index).image, after.picture(index).image)
+        assert np.array_equal(before.picture(index).salient, after.picture(index).salient)
+
+
+def test_only_the_memory_that_is_needed_moves_along(grown):
+    assert not (grown / "run" / "step_00" / "memory").exists()
+
+
+def test_what_became_of_the_old_classes_is_written_and_said(grown):
+    report = json.loads((grown / "run" / "learn.json").read_text())
+    assert (report["old"], report["new"]) == (["red", "green"], ["sheep"])
+    memory, validation = report["memory"], report["validation"]
+    assert memory["pictures"] == 4
+    assert set(memory["classes"]) == {"red", "green"}
+    assert set(memory["image_accuracy"]) == {"before", "after"}
+    assert validation["not_annotated"] == ["green"]
+    assert validation["iou"]["green"] == {"before": None, "after": None}
+    assert validation["iou"]["sheep"]["after"] is not None
+    assert any("not annotated there" in line for line in growth_lines(report))
+
+
+def test_the_mean_of_old_classes_is_over_what_is_measured():
+    found = on_validation({"a": 0.5, "b": None}, {"a": 0.25, "b": None, "c": 0.75}, ["a", "b"], ["c"])
+    assert found["old"] == {"before": 0.5, "after": 0.25}
+    assert found["new"] == 0.75
+
+
+def test_a_model_that_has_not_changed_has_kept_everything(grown):
+    """The measure on remembered pictures is right at its end points."""
+    import torch
+
+    from ipseg.apps.growth import on_memory
+
+    method = load_model(grown / "base", device="cpu").method
+    memory = ReplayMemory.load(grown / "run" / "step_01" / "memory", NoPictures())
+    found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"), quiet=True)
+    assert found["image_accuracy"]["before"] == found["image_accuracy"]["after"]
+    assert found["pixels_kept"] in (1.0, None)
+    assert {one["pixels_to_new"] for one in found["classes"].values()} <= {0.0, None}
+
+
+def test_the_new_run_can_be_used_like_any_other(grown, tmp_path):
+    picture = next((grown / "new" / "images").iterdir())
+    assert call("predict", grown / "run", picture, "--out", tmp_path / "labels").exit_code == 0
+    drawn = call("explain", grown / "run", "val/picture_04", "--out", tmp_path / "why.png")
+    assert drawn.exit_code == 0, drawn.output
+    recorded = RunResult.read(grown / "run" / "results.json").steps[2]
+    assert evaluate_again(grown / "run", quiet=True) == recorded
+    assert evaluate_again(grown / "run", 0, quiet=True).iou["red"] is not None  # which the new data annotates
+    assert "no class green" in call("evaluate", grown / "run", "--step", 1, "--data", grown / "new").stderr
+
+
+def test_one_more_and_one_more_again(grown, tmp_path):
+    before = contents(grown / "run")
+    result = ipseg.learn(grown / "run", grown / "new", "goat", tmp_path / "third", val=grown / "new", quiet=True)
+    assert result["old"] == ["red", "green", "sheep"]
+    assert load_model(tmp_path / "third").classes[1:] == ("red", "green", "sheep", "goat")
+    assert contents(grown / "run") == before
+
+
+# ---- memory -----------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_of_names_is_copied_while_the_old_data_is_there(names_only, make_folder_data, tmp_path):
+    new = make_folder_data("new", classes=("sheep",), count=6)
+    learn(names_only, new, ["sheep"], tmp_path / "run", quiet=True)
+    assert not ReplayMemory.load(tmp_path / "run" / "step_02" / "memory", NoPictures()).without_copy()
+    assert not (names_only / "step_01" / "memory" / "images").exists()
+
+
+def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only, make_folder_data, tmp_path):
+    shutil.rmtree(tmp_path / "old")
+    new = make_folder_data("new", classes=("sheep",), count=6)
+    words = ["learn", names_only, "--data", new, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    refused = call(*words)
+    assert refused.exit_code == 2
+    assert "memory.store: path" in refused.stderr
+    assert "--no-memory" in refused.stderr
+    assert not (tmp_path / "run").exists()
+    done = call(*words, "--no-memory")
+    assert done.exit_code == 0, done.output
+    assert "no remembered picture" in done.output
+    assert json.loads((tmp_path / "run" / "learn.json").read_text())["memory"] is None
+
+
+# ---- stopped and gone on ----------------------------------------------------------------------------------------
+
+
+def test_learning_that_was_stopped_goes_on_to_the_same_bits(grown, tmp_path, monkeypatch):
+    words = ["learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+
+    class Halting:
+        def __enter__(self):
+            return lambda: True
+
+        def __exit__(self, *_problem):
+            return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "_stop_request", Halting)
+        assert call(*words, "--quiet").exit_code == 130
+    assert (tmp_path / "run" / "step_02" / "checkpoint.safetensors").exists()
+    assert "--resume" in call(*words).stderr
+    resumed = call(*words, "--resume", "--quiet")
+    assert resumed.exit_code == 0, resumed.output
+    ours, theirs = (load_tensors(root / "run/step_02/weights.safetensors", "w")[0] for root in (tmp_path, grown))
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+    assert (tmp_path / "run" / "results.json").read_bytes() == (grown / "run" / "results.json").read_bytes()
+
+
+def test_train_goes_on_as_well(grown, tmp_path):
+    shutil.copytree(grown / "run", tmp_path / "run")
+    (tmp_path / "run" / "step_02" / "step.json").unlink()
+    done = call("train", tmp_path / "run", "--resume", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "run" / "results.json").read_bytes() == (grown / "run" / "results.json").read_bytes()
+
+
+def test_a_beginning_that_fails_leaves_nothing(grown, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("power cut")
+
+    monkeypatch.setattr(learning, "summarise", fail)
+    with pytest.raises(OSError, match="power cut"):
+        learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+# ---- what is refused --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("red", 'knows "red" already'),
+        ("shep", "Did you mean sheep?"),
+        ("green", 'knows "green" already'),
+        ("sheep,sheep", "twice"),
+        (",", "no class"),
+    ],
+)
+def test_a_class_that_is_known_or_not_there_is_refused(grown, tmp_path, classes, said):
+    before = contents(grown / "base")
+    result = call("learn", grown / "base", "--data", grown / "new", "--classes", classes, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "sheep" in result.stderr
+    assert not (tmp_path / "run").exists()
+    assert contents(grown / "base") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["model.width=8", "scenario.name=2-1", "memory.store=path", "method.decoupling=false", "data.path=x", "init=a@0"],
+)
+def test_what_the_old_steps_stand_on_may_not_change(grown, tmp_path, change):
+    with pytest.raises(UserError, match="fixed by what the run has learned"):
+        learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", assignments=[change])
+
+
+def test_other_settings_may_change(grown, tmp_path):
+    changes = ["training.later_epochs=0.5", "memory.size=2"]
+    learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", assignments=changes, quiet=True)
+    assert len(ReplayMemory.load(tmp_path / "run" / "step_02" / "memory", NoPictures())) == 2
+
+
+def test_a_run_that_is_not_finished_is_sent_back(grown, tmp_path):
+    shutil.copytree(grown / "base", tmp_path / "base")
+    (tmp_path / "base" / "step_01" / "step.json").unlink()
+    with pytest.raises(UserError, match="--resume"):
+        learn(tmp_path / "base", grown / "new", ["sheep"], tmp_path / "run")
+
+
+@pytest.mark.parametrize("out", ["base", "base/inside", "."])
+def test_the_new_run_lies_apart_from_the_old_one(grown, out):
+    with pytest.raises(UserError, match="lie in each other"):
+        learn(grown / "base", grown / "new", ["sheep"], grown / out)
+
+
+def test_validation_data_must_have_something_to_say(grown, make_folder_data, tmp_path):
+    other = make_folder_data("other", classes=("cup",), count=5)
+    with pytest.raises(UserError, match="none of the classes"):
+        learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", val=other)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_without_a_picture_of_the_class_is_refused(grown, make_folder_data, tmp_path):
+    data = make_folder_data("data", classes=("sheep", "cup"), count=5)
+    (data / "classes.txt").write_text("sheep\ncup\nspoon\n")
+    with pytest.raises(UserError, match="holds spoon"):
+        learn(grown / "base", data, ["spoon"], tmp_path / "run")

@@ -1,0 +1,84 @@
+"""What a run remembers is counted in bytes as they lie on the disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ipseg.apps.memory_report import memory_lines, memory_report
+from ipseg.cli import app
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.view import StepView
+from ipseg.errors import UserError
+from ipseg.scenario.split import ScenarioConfig
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
+
+
+def test_the_report_counts_what_lies_there(grown):
+    report = memory_report(grown / "run")
+    place = grown / "run" / "step_02" / "memory"
+    assert report["pictures"] == report["copies"] == 4
+    assert report["store"] == "copy"
+    assert report["uint8_bytes"] == 4 * 48 * 64
+    assert report["packed_bytes"] == 4 * 48 * 64 / 8
+    assert report["mask_bytes"] == sum(path.stat().st_size for path in (place / "saliency").rglob("*.png"))
+    assert report["copy_bytes"] == sum(path.stat().st_size for path in (place / "images").rglob("*.png"))
+    assert set(report["classes"]) == {"red", "green", "sheep"}
+
+
+def test_names_alone_are_told_from_copies(tiny_run, grown):
+    named, copied = (" ".join(memory_lines(memory_report(run))) for run in (tiny_run, grown / "run"))
+    assert "kept by name" in named
+    assert "the pictures themselves do not" in named
+    assert "4 whole pictures lie here" in copied
+
+
+def test_the_command_prints_a_table_or_json(tiny_run):
+    shown = call("memory", tiny_run)
+    assert shown.exit_code == 0
+    assert all(word in shown.output for word in ("cow", "at one bit a pixel", "privacy:"))
+    assert json.loads(call("memory", tiny_run, "--step", 0, "--json").output)["step"] == 0
+
+
+def test_a_memory_that_is_not_there_is_told(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    (tmp_path / "run" / "step_02" / "memory" / "saliency").rename(tmp_path / "gone")
+    with pytest.raises(UserError, match="saliency map is missing"):
+        memory_report(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "step_02" / "memory")
+    with pytest.raises(UserError, match="no memory after step 2"):
+        memory_report(tmp_path / "run")
+
+
+def test_a_manifest_that_leaves_its_folder_is_refused(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    path = tmp_path / "run" / "step_02" / "memory" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["entries"][0]["name"] = "../../../secret"
+    path.write_text(json.dumps(manifest))
+    assert "leaves its folder" in call("memory", tmp_path / "run").stderr
+
+
+@pytest.mark.slow
+def test_a_hundred_masks_of_the_size_of_photographs_take_an_eighth_of_their_bytes_at_most(tmp_path):
+    """Drawn scenes, whose imperfect saliency maps are more ragged than a detector's; and noise, which packs worst."""
+    source = ScenesConfig(classes=4, size=(375, 500), train=100, val=1).build()
+    scenario = ScenarioConfig(name="joint").build("scenes", source.classes)
+    view = StepView(source.train, scenario, scenario.steps[0])
+    config = MemoryConfig(size=len(view))
+    kept = update(ReplayMemory([], source.train, ()), view, config, 0, lambda _: [])
+    kept.save(tmp_path / "memory", view, config)
+    files = list((tmp_path / "memory" / "saliency").glob("*.png"))
+    assert len(files) == 100
+    assert sum(path.stat().st_size for path in files) <= 100 * 375 * 500 / 8
+    Image.fromarray(np.random.default_rng(0).random((375, 500)) < 0.5).save(tmp_path / "noise.png")
+    assert (tmp_path / "noise.png").stat().st_size <= 1.1 * 375 * 500 / 8  # no map looks like this

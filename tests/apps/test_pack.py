@@ -1,0 +1,295 @@
+"""A pack upgrades a copy of its base to the same bits, and nothing but its base; what is wrong is found first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ipseg.apps.apply import apply_pack
+from ipseg.apps.model import load_model
+from ipseg.apps.pack import pack
+from ipseg.cli import app
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.tensors import digest, load_tensors, save_tensors
+from ipseg.errors import UserError
+
+Change = Callable[[dict[str, bytes], dict[str, Any]], None]
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
+
+
+@pytest.fixture(scope="session")
+def packed(grown, tmp_path_factory) -> Path:
+    return pack(grown / "run", 2, tmp_path_factory.mktemp("packs") / "sheep.zip").path
+
+
+@pytest.fixture
+def repack(packed, tmp_path):
+    """Writes a pack anew, its files and manifest changed; the manifest's sizes and hashes are made right again."""
+
+    def write(change: Change, *, honest: bool = True) -> Path:
+        with zipfile.ZipFile(packed) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        manifest = json.loads(files.pop("manifest.json"))
+        change(files, manifest)
+        if honest:
+            manifest["files"] = {
+                name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+            }
+        path = tmp_path / "changed.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("manifest.json", json.dumps(manifest))
+            for name, data in files.items():
+                archive.writestr(name, data)
+        return path
+
+    return write
+
+
+def refused(path: Path, grown: Path, tmp_path: Path, said: str) -> None:
+    """By name, without a trace on the disk."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=said):
+        apply_pack(path, grown / "base", tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not list(grown.glob(".*"))
+
+
+# ---- what a pack is for -----------------------------------------------------------------------------------------
+
+
+def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(grown, packed, tmp_path):
+    shutil.copytree(grown / "base", tmp_path / "elsewhere")
+    apply_pack(packed, tmp_path / "elsewhere", tmp_path / "upgraded")
+    ours, theirs = load_model(tmp_path / "upgraded"), load_model(grown / "run")
+    assert ours.classes == theirs.classes
+    for picture in (grown / "new" / "images").iterdir():
+        one, other = ours.predict(picture), theirs.predict(picture)
+        assert np.array_equal(one.scores, other.scores)
+        assert one.posterior == other.posterior
+
+
+def test_the_upgraded_copy_is_a_whole_run(grown, packed, tmp_path):
+    done = call("apply", packed, grown / "base", "--out", tmp_path / "upgraded")
+    assert done.exit_code == 0, done.output
+    assert "knows red, green, sheep" in done.output
+    assert RunFolder.open(tmp_path / "upgraded").finished() == 3
+    again = call(
+        "learn",
+        tmp_path / "upgraded",
+        "--data",
+        grown / "new",
+        "--classes",
+        "goat",
+        "--out",
+        tmp_path / "more",
+        "--quiet",
+    )
+    assert again.exit_code == 0, again.output
+
+
+def test_the_size_is_said_and_the_pack_is_far_smaller_than_the_run(grown, tmp_path):
+    said = call("pack", grown / "run", "--step", 2, "--out", tmp_path / "a.zip")
+    assert said.exit_code == 0, said.output
+    assert "kB" in said.output or "MB" in said.output
+    base = (grown / "run" / "step_00" / "weights.safetensors").stat().st_size
+    assert (tmp_path / "a.zip").stat().st_size < base / 10
+
+
+def test_equal_steps_give_equal_packs(grown, packed, tmp_path):
+    assert pack(grown / "run", None, tmp_path / "again.zip").path.read_bytes() == packed.read_bytes()
+
+
+def test_a_pack_names_no_folder_of_the_machine_it_comes_from(grown, packed):
+    with zipfile.ZipFile(packed) as archive:
+        assert str(grown) not in archive.read("manifest.json").decode()
+
+
+def test_the_memory_stays_at_home_on_request(grown, tmp_path):
+    path = pack(grown / "run", 2, tmp_path / "bare.zip", memory=False).path
+    with zipfile.ZipFile(path) as archive:
+        assert sorted(archive.namelist()) == ["manifest.json", "step.json", "weights.safetensors"]
+    apply_pack(path, grown / "base", tmp_path / "upgraded")
+    assert load_model(tmp_path / "upgraded").classes[-1] == "sheep"
+    words = ["learn", tmp_path / "upgraded", "--data", grown / "new", "--classes", "goat", "--out", tmp_path / "more"]
+    assert "--no-memory" in call(*words).stderr
+
+
+def test_an_old_step_can_be_packed_too(grown, tmp_path):
+    path = pack(grown / "base", 1, tmp_path / "green.zip").path
+    shutil.copytree(grown / "base", tmp_path / "first")
+    shutil.rmtree(tmp_path / "first" / "step_01")
+    apply_pack(path, tmp_path / "first", tmp_path / "both")
+    assert load_model(tmp_path / "both").classes == ("background", "red", "green")
+
+
+@pytest.mark.parametrize(("step", "said"), [("0", "base itself"), ("7", "no step 7")])
+def test_a_step_that_upgrades_nothing_is_not_packed(grown, tmp_path, step, said):
+    result = call("pack", grown / "run", "--step", step, "--out", tmp_path / "a.zip")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_pack_overwrites_nothing(grown, packed, tmp_path):
+    for out in (packed, grown / "run" / "pack.zip", tmp_path / "no" / "where.zip"):
+        assert call("pack", grown / "run", "--out", out).exit_code == 2
+
+
+# ---- another base -----------------------------------------------------------------------------------------------
+
+
+def test_a_pack_for_another_base_is_refused(grown, packed, tmp_path):
+    shutil.copytree(grown / "base", tmp_path / "other")
+    path = tmp_path / "other" / "step_01" / "weights.safetensors"
+    tensors, facts = load_tensors(path, "w")
+    name = next(iter(tensors))
+    save_tensors(path, tensors | {name: tensors[name] + 1}, facts)
+    result = call("apply", packed, tmp_path / "other", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "made for another base: its weights" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_base_of_other_classes_or_another_network_is_told_apart(grown, tiny_run, repack, packed, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "scenes")
+    shutil.rmtree(tmp_path / "scenes" / "step_02")
+    with pytest.raises(UserError, match="its classes"):
+        apply_pack(packed, tmp_path / "scenes", tmp_path / "out")
+    wider = repack(lambda _, manifest: manifest["base"]["network"].update(rates=[3]))
+    refused(wider, grown, tmp_path, "its network")
+
+
+def test_a_run_that_has_the_step_already_is_not_upgraded(grown, packed, tmp_path):
+    with pytest.raises(UserError, match="has finished 3"):
+        apply_pack(packed, grown / "run", tmp_path / "out")
+
+
+def test_equal_tensors_have_equal_digests_and_others_do_not():
+    import torch
+
+    one = {"a": torch.zeros(2), "b": torch.ones(1)}
+    assert digest(one) == digest(dict(reversed(one.items())))
+    others = [{"a": torch.zeros(2)}, one | {"b": torch.zeros(1)}, one | {"a": torch.zeros(1, 2)}]
+    assert len({digest(tensors) for tensors in [one, *others]}) == 4
+
+
+# ---- bad packs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../outside.png",
+        "memory/images/../../../../outside.png",
+        "memory\\images\\a.png",
+        "C:/a.png",
+        "memory/images/..\\..\\a.png",
+        "memory//images/a.png",
+        "./step.json",
+    ],
+)
+def test_a_path_that_leaves_the_folder_is_refused(grown, repack, tmp_path, name):
+    refused(repack(lambda files, _: files.update({name: b"x"})), grown, tmp_path, "leaves its folder")
+
+
+def test_a_surplus_file_is_refused_whether_it_is_listed_or_not(grown, repack, tmp_path):
+    refused(repack(lambda files, _: files.update({"run.py": b"x"})), grown, tmp_path, "belongs to no pack")
+    unlisted = repack(lambda files, _: files.update({"memory/images/extra.png": b"x"}), honest=False)
+    refused(unlisted, grown, tmp_path, "disagree about memory/images/extra.png")
+
+
+def test_a_missing_file_is_refused(grown, repack, tmp_path):
+    refused(repack(lambda files, _: files.pop("step.json")), grown, tmp_path, "disagree")
+
+
+def test_a_changed_file_is_refused(grown, repack, tmp_path):
+    def spoil(files: dict[str, bytes], _: dict[str, Any]) -> None:
+        files["weights.safetensors"] = files["weights.safetensors"][:-1] + b"x"
+
+    refused(repack(spoil, honest=False), grown, tmp_path, "SHA-256")
+
+
+def test_a_file_of_another_size_than_listed_is_refused(grown, repack, tmp_path):
+    refused(repack(lambda files, _: files.update({"step.json": b"{}"}), honest=False), grown, tmp_path, "size")
+
+
+@pytest.mark.parametrize(("version", "said"), [(99, "Update ipseg"), (None, "damaged"), ("1", "damaged")])
+def test_another_version_is_refused(grown, repack, tmp_path, version, said):
+    refused(repack(lambda _, manifest: manifest.update(version=version)), grown, tmp_path, said)
+
+
+def test_a_link_is_refused(grown, packed, tmp_path):
+    path = shutil.copy(packed, tmp_path / "link.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        info = zipfile.ZipInfo("memory/images/link.png")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, "/etc/passwd")
+    refused(path, grown, tmp_path, "is a link")
+
+
+def test_a_file_that_swells_is_refused(grown, packed, tmp_path):
+    path = shutil.copy(packed, tmp_path / "bomb.zip")
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("memory/images/bomb.png", bytes(1 << 20))
+    refused(path, grown, tmp_path, "compressed")
+
+
+def test_a_pack_that_is_too_large_is_refused(grown, packed, tmp_path, monkeypatch):
+    monkeypatch.setattr("ipseg.apps.pack_checks.PACK_BYTES", 1000)
+    refused(packed, grown, tmp_path, "too large")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_comes_twice_is_refused(grown, packed, tmp_path):
+    path = shutil.copy(packed, tmp_path / "twice.zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("step.json", "{}")
+    refused(path, grown, tmp_path, "twice")
+
+
+def test_what_is_no_pack_is_refused(grown, tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"no zip")
+    refused(tmp_path / "a.zip", grown, tmp_path, "no pack")
+    refused(tmp_path / "none.zip", grown, tmp_path, "missing")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("manifest.json", "[]")
+    refused(tmp_path / "b.zip", grown, tmp_path, "no pack")
+
+
+def test_half_a_pack_is_refused(grown, packed, tmp_path):
+    (tmp_path / "half.zip").write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
+    refused(tmp_path / "half.zip", grown, tmp_path, "damaged")
+
+
+def test_a_memory_that_names_a_file_elsewhere_is_refused(grown, repack, tmp_path):
+    def escape(files: dict[str, bytes], _: dict[str, Any]) -> None:
+        memory = json.loads(files["memory/manifest.json"])
+        memory["entries"][0]["name"] = "../../../secret"
+        files["memory/manifest.json"] = json.dumps(memory).encode()
+
+    refused(repack(escape), grown, tmp_path, "leaves its folder")
+
+
+def test_a_pack_imports_no_code_by_name(grown, repack, tmp_path):
+    swap = repack(lambda _, manifest: manifest["settings"]["method"].update(name="antigravity:fly"))
+    refused(swap, grown, tmp_path, "contradicts itself about its method")
+
+
+def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path):
+    def swap(files: dict[str, bytes], _: dict[str, Any]) -> None:
+        files["weights.safetensors"] = (grown / "base" / "step_01" / "weights.safetensors").read_bytes()
+
+    refused(repack(swap), grown, tmp_path, "do not fit")

@@ -1,0 +1,254 @@
+"""Files as people have them: deep, grey, turned, cut off, twice, strangely named, or links to somewhere else."""
+
+from __future__ import annotations
+
+import struct
+import unicodedata
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ipseg.data.folder import FolderConfig
+from ipseg.data.pictures import read_image, read_labels
+from ipseg.data.source import Source
+from ipseg.errors import UserError
+
+
+def opened(root) -> Source:
+    return FolderConfig(path=str(root)).build()
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_jpeg_that_is_cut_off_is_refused_by_name(tmp_path):
+    path = tmp_path / "half.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(UserError, match=r"half\.jpg is not a readable image \(.*truncated"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_sixteen_bits_are_scaled_not_cut_off(tmp_path, suffix):
+    path = tmp_path / f"deep.{suffix}"
+    Image.fromarray(np.array([[0, 256, 32768, 65535]], dtype=np.uint16)).save(path)
+    assert read_image(path).tolist() == [[[value] * 3 for value in (0, 1, 128, 255)]]
+
+
+def test_numbers_with_a_point_are_read_from_0_to_1_and_refused_beyond(tmp_path):
+    path = tmp_path / "float.tif"
+    Image.fromarray(np.array([[0, 0.5, 1]], dtype=np.float32)).save(path)
+    assert read_image(path)[0, :, 0].tolist() == [0, 128, 255]
+    Image.fromarray(np.array([[-1, 700]], dtype=np.float32)).save(path)
+    with pytest.raises(UserError, match=r"float\.tif is not a readable image \(values from -1\.0 to 700\.0"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", ["grey", "CMYK"])
+def test_grey_and_cmyk_photographs_keep_their_brightness(tmp_path, kind):
+    path = tmp_path / "photo.jpg"
+    colour = (120, 120, 120) if kind == "grey" else (200, 60, 30)
+    Image.new("RGB", (16, 16), colour).convert("L" if kind == "grey" else "CMYK").save(path, quality=95)
+    with Image.open(path) as image:
+        assert image.mode == ("L" if kind == "grey" else "CMYK")
+    assert np.abs(read_image(path).astype(int) - colour).max() <= 6
+
+
+def test_a_sixteen_bit_photograph_is_turned_too(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.array([[65535, 0, 0], [0, 0, 0]], dtype=np.uint16)).save(tmp_path / "turned.png", exif=exif)
+    read = read_image(tmp_path / "turned.png")
+    assert read.shape == (3, 2, 3)
+    assert read[0, 1].tolist() == [255, 255, 255]
+
+
+# ---- masks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_a_mask_in_colours_is_refused_with_what_to_do(tmp_path, mode):
+    Image.new(mode, (4, 4)).save(tmp_path / "mask.png")
+    with pytest.raises(UserError, match=rf"mask\.png has mode {mode}; .* classes\.txt with the colour"):
+        read_labels(tmp_path / "mask.png")
+
+
+def grey_png(bits: int, row: bytes) -> bytes:
+    """Four grey pixels of few bits each, as some tools save small numbers; Pillow itself writes no such file."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 4, 1, bits, 0, 0, 0, 0)
+    pixels = zlib.compress(b"\0" + row)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("bits", "row", "values"), [(1, b"\xa0", [1, 0, 1, 0]), (2, b"\x1b", [0, 1, 2, 3]), (4, b"\x01\x2f", [0, 1, 2, 15])]
+)
+def test_a_mask_of_few_bits_keeps_its_values(tmp_path, bits, row, values):
+    (tmp_path / "mask.png").write_bytes(grey_png(bits, row))
+    assert read_labels(tmp_path / "mask.png").tolist() == [values]
+
+
+# ---- masks in colours -----------------------------------------------------------------------------------------------
+
+
+def colour_data(make_folder_data, classes: str, mask, mode="RGB"):
+    """A folder with a list of colours, in which every mask is this one."""
+    root = make_folder_data()
+    (root / "classes.txt").write_text(classes)
+    for path in (root / "masks").iterdir():
+        Image.fromarray(np.array(mask, dtype=np.uint8)).convert(mode, palette=Image.Palette.ADAPTIVE).save(path)
+    return root
+
+
+COW, SHEEP, GREY, BLACK, WHITE = (64, 128, 0), (128, 64, 0), (9, 9, 9), (0, 0, 0), (224, 224, 192)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])
+def test_colours_in_the_list_of_classes_are_read_as_these_classes(make_folder_data, mode):
+    root = colour_data(make_folder_data, "cow 64 128 0\nmountain sheep #804000\n", [[BLACK, COW, SHEEP]], mode)
+    source = opened(root)
+    assert source.classes == ("cow", "mountain sheep")
+    assert source.train.mask(0).tolist() == [[0, 1, 2]]
+    assert source.train.presence()[0] == {1, 2}
+
+
+def test_background_and_what_is_ignored_can_have_colours_of_their_own(make_folder_data):
+    text = "ignore 224, 224, 192\nbackground #090909\ncow 64 128 0\nignore 1 2 3\n"
+    source = opened(colour_data(make_folder_data, text, [[GREY, COW, WHITE, (1, 2, 3)]]))
+    assert source.classes == ("cow",)
+    assert source.train.mask(0).tolist() == [[0, 1, 255, 255]]
+
+
+def test_a_colour_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
+    root = colour_data(make_folder_data, "cow 64 128 0\n", [[BLACK, COW], [BLACK, SHEEP]])
+    with pytest.raises(UserError, match=r"picture_00\.png holds the colour 128 64 0 \(#804000\) in row 1, column 1"):
+        opened(root).train.mask(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cow 64 128 0\nsheep\n", '"sheep" has no colour, but "cow" has one'),
+        ("cow 64 128 0\nsheep #408000\n", r"cow and sheep have the same colour \(64, 128, 0\)"),
+        ("cow 0 0 0\n", "cow and background have the same colour"),
+        ("cow 64 128 256\n", "0 to 255"),
+        ("cow 1 2 3\ncow 4 5 6\n", "1 to 254 different classes"),
+        ("background 1 2 3\n", "1 to 254 different classes"),
+    ],
+)
+def test_a_list_of_colours_that_cannot_be_meant_is_refused(make_folder_data, text, message):
+    root = make_folder_data()
+    (root / "classes.txt").write_text(text)
+    with pytest.raises(UserError, match=message):
+        opened(root)
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def rename(root, old: str, new: str) -> None:
+    for folder in ("images", "masks", "saliency"):
+        (root / folder / f"{old}.png").rename(root / folder / f"{new}.png")
+
+
+def test_names_may_have_spaces_points_and_any_letters(make_folder_data):
+    root = make_folder_data(count=4)
+    names = ["Kühe auf der Weide", "牛 1.2", "été", "#3"]
+    for index, name in enumerate(names):
+        rename(root, f"picture_{index:02d}", name)
+    (root / "train.txt").write_text("\n".join(names[:3]) + "\n", encoding="utf-8")
+    (root / "val.txt").write_text("#3\n", encoding="utf-8")
+    source = opened(root)
+    assert list(source.train.names) == names[:3]
+    assert all(source.train.image(i).shape[:2] == source.train.mask(i).shape for i in range(3))
+
+
+def test_a_letter_with_an_accent_is_one_letter_however_it_is_written(make_folder_data):
+    root = make_folder_data(count=4)
+    rename(root, "picture_00", unicodedata.normalize("NFD", "été"))
+    (root / "train.txt").write_text(unicodedata.normalize("NFC", "été"), encoding="utf-8")
+    (root / "val.txt").write_text("picture_01")
+    assert opened(root).train.image(0).shape == (48, 64, 3)
+
+
+def test_pictures_may_lie_in_folders_of_their_own(make_folder_data):
+    root = make_folder_data(count=5)
+    for folder in ("images", "masks", "saliency"):
+        (root / folder / "farm").mkdir()
+    rename(root, "picture_00", "farm/cow")
+    source = opened(root)
+    assert "farm/cow" in source.train.names
+    assert source.train.image(source.train.names.index("farm/cow")).shape == (48, 64, 3)
+
+
+@pytest.mark.parametrize("folder", ["images", "masks"])
+def test_a_split_that_names_a_missing_file_is_refused_at_once(make_folder_data, folder):
+    root = make_folder_data()
+    (root / "train.txt").write_text("picture_00\npicture_01\n")
+    (root / "val.txt").write_text("picture_02\n")
+    (root / folder / "picture_01.png").unlink()
+    with pytest.raises(UserError, match=rf"{folder}/picture_01 is missing .*the split train names it"):
+        opened(root)
+
+
+@pytest.mark.parametrize("given", ["train.txt", "val.txt"])
+def test_one_split_file_without_the_other_is_no_split(make_folder_data, given):
+    root = make_folder_data()
+    (root / given).write_text("picture_00\n")
+    with pytest.raises(UserError, match=r"train\.txt and val\.txt go together"):
+        opened(root)
+
+
+def test_a_name_that_a_split_has_twice_is_refused(make_folder_data):
+    root = make_folder_data()
+    (root / "train.txt").write_text("picture_00\npicture_01\npicture_00\n")
+    (root / "val.txt").write_text("picture_02\n")
+    with pytest.raises(UserError, match=r"train\.txt names picture_00 more than once"):
+        opened(root)
+
+
+def test_two_pictures_of_one_name_are_refused(make_folder_data):
+    root = make_folder_data()
+    Image.new("RGB", (64, 48)).save(root / "images" / "picture_03.jpg")
+    with pytest.raises(UserError, match=r"images holds picture_03\.jpg and picture_03\.png: two files of one name"):
+        opened(root)
+
+
+def test_hidden_files_of_other_systems_are_no_pictures(make_folder_data):
+    root = make_folder_data()
+    (root / "masks" / "._picture_00.png").write_bytes(b"\0\5\x16\7")
+    assert len(opened(root).train.names) + len(opened(root).val.names) == 12
+
+
+# ---- links ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["images/picture_00.png", "masks/picture_00.png", "images", "classes.txt"])
+def test_a_link_out_of_the_tree_is_refused(make_folder_data, tmp_path, what):
+    root = make_folder_data()
+    outside = tmp_path / "outside"
+    (root / what).rename(outside)
+    (root / what).symlink_to(outside)
+    with pytest.raises(UserError, match=rf"{what} leads to .*outside, outside of .*Links must stay inside"):
+        opened(root)
+
+
+def test_links_inside_the_tree_and_a_link_to_the_tree_itself_are_followed(make_folder_data, tmp_path):
+    root = make_folder_data()
+    (root / "images").rename(root / "photographs")
+    (root / "images").symlink_to("photographs")
+    (tmp_path / "link").symlink_to(root)
+    assert opened(tmp_path / "link").train.image(0).shape == (48, 64, 3)
+
+
+def test_a_link_in_a_circle_ends(make_folder_data):
+    root = make_folder_data()
+    (root / "images" / "again").symlink_to("..", target_is_directory=True)
+    assert opened(root).train.image(0).shape == (48, 64, 3)

@@ -1,0 +1,208 @@
+"""COCO annotations: instances drawn from polygons and run lengths, panoptic PNGs, and files that are wrong."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ipseg.data.coco import CocoConfig
+from ipseg.data.index import describe_reader
+from ipseg.data.registry import data_config
+from ipseg.errors import UserError
+
+HEIGHT, WIDTH = 6, 8
+CATEGORIES = [{"id": 17, "name": "cat"}, {"id": 3, "name": "car"}]  # in the order of their numbers: car 1, cat 2
+WHOLE = [[0, 0, WIDTH, 0, WIDTH, HEIGHT, 0, HEIGHT]]
+
+
+def box(left: int, top: int, right: int, bottom: int) -> list[list[int]]:
+    return [[left, top, right, top, right, bottom, left, bottom]]
+
+
+def thing(image: int, category: int, segmentation, crowd: int = 0) -> dict:
+    return {"image_id": image, "category_id": category, "segmentation": segmentation, "iscrowd": crowd}
+
+
+def write_instances(root, part: str, things: list[dict], count: int = 2, **changes) -> None:
+    images = [{"id": i, "file_name": f"{i:03d}.jpg", "height": HEIGHT, "width": WIDTH} for i in range(count)]
+    data = {"categories": CATEGORIES, "images": images, "annotations": things} | changes
+    (root / "annotations").mkdir(parents=True, exist_ok=True)
+    (root / "annotations" / f"instances_{part}2017.json").write_text(json.dumps(data))
+    (root / f"{part}2017").mkdir(exist_ok=True)
+    for i in range(count):
+        Image.new("RGB", (WIDTH, HEIGHT)).save(root / f"{part}2017" / f"{i:03d}.jpg")
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """A car as large as the picture, and a cat on it; a picture of nothing."""
+    for part in ("train", "val"):
+        write_instances(tmp_path, part, [thing(0, 17, box(1, 1, 4, 3)), thing(0, 3, WHOLE)])
+    return tmp_path
+
+
+def test_instances_become_masks_smaller_over_larger_with_classes_in_the_order_of_their_numbers(coco):
+    source = data_config({"name": "coco", "path": str(coco)}).build()
+    assert source.classes == ("car", "cat")
+    expected = np.ones((HEIGHT, WIDTH), dtype=int)
+    expected[1:3, 1:4] = 2
+    assert source.train.mask(0).tolist() == expected.tolist()
+    assert not source.train.mask(1).any()
+    assert source.train.presence() == [{1, 2}, frozenset()]
+    assert list(source.train.names) == ["000", "001"]
+    assert source.train.image(0).shape == (HEIGHT, WIDTH, 3)
+
+
+@pytest.mark.parametrize("counts", ["list", "text"])
+def test_run_lengths_are_read_packed_or_not(coco, counts):
+    from pycocotools import mask as coding
+
+    where = np.zeros((HEIGHT, WIDTH), dtype=np.uint8, order="F")
+    where[2:5, 3:7] = 1
+    if counts == "text":
+        shape = coding.encode(where)
+        shape["counts"] = shape["counts"].decode()
+    else:  # column after column: how many 0, how many 1, how many 0, ...
+        flat = where.ravel(order="F")
+        ends = [*(np.flatnonzero(np.diff(flat)) + 1).tolist(), len(flat)]
+        shape = {"size": [HEIGHT, WIDTH], "counts": np.diff([0, *ends]).tolist()}
+    write_instances(coco, "train", [thing(0, 17, shape, crowd=1)])
+    assert (CocoConfig(path=str(coco)).build().train.mask(0) == 2 * where).all()
+    assert (CocoConfig(path=str(coco), crowd="ignore").build().train.mask(0) == 255 * where).all()
+
+
+def test_an_edited_json_is_read_again(coco):
+    before = CocoConfig(path=str(coco)).build().train
+    assert before.presence() == [{1, 2}, frozenset()]
+    write_instances(coco, "train", [thing(1, 17, WHOLE)])
+    after = CocoConfig(path=str(coco)).build().train
+    assert after.presence() == [frozenset(), {2}]
+    assert describe_reader(after.read_mask) != describe_reader(before.read_mask)
+
+
+def test_a_reader_of_masks_travels_to_other_processes(coco):
+    split = CocoConfig(path=str(coco)).build().train
+    reader = pickle.loads(pickle.dumps(split.read_mask))
+    assert len(pickle.dumps(reader)) < 1000  # the annotations do not travel
+    assert (reader(split.mask_path(0)) == split.mask(0)).all()
+
+
+def test_masks_need_no_pictures(coco):
+    for path in (coco / "train2017").iterdir():
+        path.unlink()
+    source = CocoConfig(path=str(coco)).open()
+    assert source.train.presence() == [{1, 2}, frozenset()]
+    with pytest.raises(UserError, match=r"train2017/000 is missing.*2 of 2"):
+        CocoConfig(path=str(coco)).build()
+
+
+def write_panoptic(root, part: str, numbers, segments: list[dict]) -> None:
+    red, green, blue = (np.array(numbers) >> shift & 255 for shift in (0, 8, 16))
+    png = np.stack([red, green, blue], axis=-1).astype(np.uint8)
+    folder = root / "annotations" / f"panoptic_{part}"
+    folder.mkdir(parents=True)
+    Image.fromarray(png).save(folder / "a b.png")
+    (root / part).mkdir()
+    Image.new("RGB", png.shape[1::-1]).save(root / part / "a b.jpg")
+    images = [{"id": "x", "file_name": "a b.jpg", "height": png.shape[0], "width": png.shape[1]}]
+    annotations = [{"image_id": "x", "file_name": "a b.png", "segments_info": segments}]
+    data = {"categories": CATEGORIES, "images": images, "annotations": annotations}
+    folder.with_suffix(".json").write_text(json.dumps(data))
+
+
+@pytest.fixture
+def panoptic(tmp_path):
+    segments = [{"id": 70_000, "category_id": 17}, {"id": 300, "category_id": 3, "iscrowd": 1}]
+    for part in ("train", "val"):
+        write_panoptic(tmp_path, part, [[0, 300, 70_000]], segments)
+    names = {f"{part}_images": part for part in ("train", "val")}
+    names |= {part: f"annotations/panoptic_{part}.json" for part in ("train", "val")}
+    return {"path": str(tmp_path), **names}
+
+
+def test_panoptic_pngs_are_looked_up_in_their_json(panoptic, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools", None)  # they do not need it
+    source = CocoConfig(**panoptic).build()
+    assert list(source.train.names) == ["a b"]
+    assert source.train.mask(0).tolist() == [[0, 1, 2]]
+    assert source.train.presence() == [{1, 2}]
+    assert CocoConfig(**panoptic, crowd="ignore").build().train.mask(0).tolist() == [[0, 255, 2]]
+
+
+def test_a_segment_that_the_json_does_not_know_is_named(tmp_path, panoptic):
+    Image.new("RGB", (3, 1), (7, 0, 0)).save(tmp_path / "annotations" / "panoptic_train" / "a b.png")
+    with pytest.raises(UserError, match=r"a b\.png holds the segment 7, which .*panoptic_train\.json does not list"):
+        CocoConfig(**panoptic).build().train.mask(0)
+
+
+def test_without_pycocotools_the_extra_is_named(coco, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    with pytest.raises(UserError, match=r"pip install 'ipseg\[coco\]'"):
+        CocoConfig(path=str(coco)).build().train.mask(0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"categories": [{"id": i, "name": f"c{i}"} for i in range(255)]}, r"1 to 254 .* it has 255\. A mask's byte"),
+        ({"categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}]}, "different categories"),
+        ({"annotations": [thing(0, 99, WHOLE)]}, "an annotation with category_id 99, which is not listed"),
+        ({"annotations": [thing(9, 3, WHOLE)]}, "an annotation with image_id 9, which is not listed"),
+        ({"annotations": [{"image_id": 0, "category_id": 3}]}, "is not what COCO calls annotations"),
+        ({"images": [{"id": 0}]}, "is not what COCO calls annotations"),
+        ({"images": "none"}, "is not what COCO calls annotations"),
+        ({"images": [], "annotations": []}, "names no pictures"),
+        ({"images": [{"id": 0, "file_name": "../x.jpg", "height": 6, "width": 8}]}, "must stay inside the folder"),
+        ({"images": [{"id": i, "file_name": "a.jpg", "height": 6, "width": 8} for i in (0, 1)]}, "twice"),
+    ],
+)
+def test_annotations_that_cannot_be_meant_are_refused(coco, changes, message):
+    write_instances(coco, "train", [], **changes)
+    with pytest.raises(UserError, match=message):
+        CocoConfig(path=str(coco)).build()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"size": [4, 4], "counts": [16]},
+        {"size": [HEIGHT, WIDTH], "counts": [1000]},
+        {"size": [HEIGHT, WIDTH], "counts": "no run lengths"},
+        {"counts": [1]},
+        [["a", "b", "c", "d", "e", "f"]],
+        [[1, 2, 3, 4, 5, 6, 7]],
+        7,
+        None,
+    ],
+    ids=str,
+)
+def test_a_region_that_cannot_be_drawn_is_named(coco, shape):
+    write_instances(coco, "train", [thing(0, 17, shape)])
+    with pytest.raises(UserError, match=r"instances_train2017\.json has a region of 000\.jpg that cannot be drawn"):
+        CocoConfig(path=str(coco)).build().train.mask(0)
+
+
+def test_a_region_without_area_is_nothing(coco):
+    write_instances(coco, "train", [thing(0, 17, []), thing(0, 17, [[1, 1, 5, 5]])])
+    assert not CocoConfig(path=str(coco)).build().train.mask(0).any()
+
+
+def test_a_json_that_is_none_or_is_not_there_is_named(coco):
+    path = coco / "annotations" / "instances_val2017.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"instances_val2017\.json is not a readable JSON file"):
+        CocoConfig(path=str(coco)).build()
+    path.unlink()
+    with pytest.raises(UserError, match=r"(?s)instances_val2017\.json is missing.*Expected:.*train2017/"):
+        CocoConfig(path=str(coco)).build()
+
+
+def test_both_splits_must_have_the_same_categories(coco):
+    write_instances(coco, "val", [], categories=[*CATEGORIES, {"id": 20, "name": "sheep"}])
+    with pytest.raises(UserError, match="have different categories: sheep"):
+        CocoConfig(path=str(coco)).build()

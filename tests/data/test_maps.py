@@ -1,0 +1,90 @@
+"""Where saliency comes from: given maps, the fallback, everything, nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ipseg.data.folder import FolderConfig
+from ipseg.data.source import Source
+from ipseg.errors import UserError
+from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
+from ipseg.model.heads import OTHER_FOREGROUND, UNKNOWN
+from ipseg.saliency.fallback import salient
+
+
+def opened(root, **settings) -> Source:
+    return FolderConfig(path=str(root), **settings).build()
+
+
+@pytest.mark.parametrize("setting", ["auto", "given"])
+def test_maps_that_are_there_are_read(make_folder_data, setting):
+    train = opened(make_folder_data(), saliency=setting).train
+    assert np.array_equal(train.saliency(0), train.mask(0) > 0)
+    assert train.saliency_path(0).name == f"{train.names[0]}.png"
+
+
+@pytest.mark.parametrize(("setting", "maps"), [("auto", False), ("fallback", False), ("fallback", True)])
+def test_without_maps_or_by_choice_they_are_made_while_reading(make_folder_data, setting, maps):
+    train = opened(make_folder_data(saliency=maps), saliency=setting).train
+    assert np.array_equal(train.saliency(0), salient(train.image(0)))
+    assert train.saliency_path(0) is None
+
+
+@pytest.mark.parametrize(("setting", "everywhere"), [("all", True), ("none", False)])
+def test_everything_or_nothing_stands_out_by_choice(make_folder_data, setting, everywhere):
+    train = opened(make_folder_data(), saliency=setting).train
+    assert train.saliency(0).shape == train.mask(0).shape
+    assert (train.saliency(0) == everywhere).all()
+
+
+def test_maps_may_lie_elsewhere(make_folder_data, tmp_path):
+    root = make_folder_data()
+    (root / "saliency").rename(tmp_path / "other maps")
+    source = opened(root, saliency=str(tmp_path / "other maps"))
+    assert np.array_equal(source.val.saliency(1), source.val.mask(1) > 0)
+
+
+def test_a_name_that_is_no_way_and_no_folder_is_answered_with_the_nearest(make_folder_data):
+    with pytest.raises(UserError, match=r'data\.saliency: "falback" is no folder.*Did you mean fallback\?.*or such'):
+        opened(make_folder_data(), saliency="falback")
+
+
+def test_maps_that_are_asked_for_and_not_there_are_answered_with_the_ways_out(make_folder_data):
+    with pytest.raises(UserError, match=r"(?s)missing \(10 of 10.*`ipseg saliency`.*fallback.*all.*none"):
+        opened(make_folder_data(saliency=False), saliency="given")
+
+
+def test_a_map_that_is_missing_among_others_is_said_before_anything_is_learned(make_folder_data):
+    root = make_folder_data()
+    (root / "saliency" / "picture_02.png").unlink()
+    with pytest.raises(UserError, match=r"picture_02\.png is missing \(1 of 10 saliency maps are\)"):
+        opened(root)
+
+
+def test_a_map_of_a_validation_picture_is_missed_only_by_who_asks_for_it(make_folder_data):
+    root = make_folder_data()
+    source = opened(root)
+    (root / "saliency" / f"{source.val.names[0]}.png").unlink()
+    with pytest.raises(UserError, match="1 of 1 saliency maps are"):
+        opened(root).val.saliency(0)
+
+
+def test_maps_that_are_links_out_of_the_data_are_refused(make_folder_data, tmp_path):
+    root = make_folder_data()
+    Image.new("1", (64, 48)).save(tmp_path / "secret.png")
+    (root / "saliency" / "picture_02.png").unlink()
+    (root / "saliency" / "picture_02.png").symlink_to(tmp_path / "secret.png")
+    with pytest.raises(UserError, match="outside of"):
+        opened(root)
+
+
+def test_all_means_that_all_background_is_unknown():
+    y = torch.tensor([[0, 0, 3, 255]])
+    old = torch.tensor([[False, True, False, False]])
+    everywhere = torch.ones_like(y, dtype=torch.bool)
+    assert permanent_labels(y, old, everywhere).tolist() == [[UNKNOWN, 255, 255, 255]]
+    assert temporary_labels(y, everywhere, first=3).tolist() == [[OTHER_FOREGROUND, OTHER_FOREGROUND, 2, 255]]
+    assert coupled_labels(y, old.long(), everywhere).tolist() == [[UNKNOWN, 2, 4, 255]]

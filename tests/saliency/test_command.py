@@ -1,0 +1,157 @@
+"""`ipseg saliency`: maps are written where the data looks for them, whole, and only those that are missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from ipseg.apps import saliency as app_module
+from ipseg.apps.saliency import detector, wanted_maps, write_maps
+from ipseg.apps.train import describe_plan
+from ipseg.cli import app
+from ipseg.data.folder import FolderConfig
+from ipseg.data.pictures import read_labels
+from ipseg.data.voc import VocConfig
+from ipseg.engine.recipe import make_recipe
+from ipseg.errors import UserError
+from ipseg.saliency.fallback import salient
+
+FOR_REDS = ["--set", "model.size=16", "--set", "model.scale=255", "--set", "model.mean=[0, 0, 0]"]
+
+
+def call(*words: object):
+    return CliRunner().invoke(app, ["saliency", *map(str, words)], prog_name="ipseg")
+
+
+def fails(*words: object) -> str:
+    result = call(*words)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+@pytest.fixture
+def bare(make_folder_data):
+    """A folder of data without maps."""
+    return make_folder_data(saliency=False)
+
+
+def test_the_maps_of_a_model_are_those_that_the_data_then_gives(bare, reds):
+    result = call(bare, "--model", reds(), *FOR_REDS)
+    assert result.exit_code == 0, result.output
+    assert f"12 maps written: {bare / 'saliency'}" in result.output
+    source = FolderConfig(path=str(bare), saliency="given").build()
+    red = next(index for index, found in enumerate(source.train.presence()) if 1 in found)
+    hit = source.train.saliency(red)
+    assert hit[source.train.mask(red) == 1].mean() > 0.8
+    with Image.open(bare / "saliency" / "picture_00.png") as opened:
+        assert opened.mode == "1"
+
+
+def test_the_fallback_writes_what_it_would_give_while_reading(bare):
+    assert call(bare, "--fallback").exit_code == 0
+    source = FolderConfig(path=str(bare)).build()
+    assert source.train.maps.way == "given"
+    for index in range(3):
+        assert np.array_equal(source.train.saliency(index), salient(source.train.image(index)))
+
+
+def test_what_is_there_is_kept_and_counted(bare):
+    (bare / "saliency").mkdir()
+    Image.new("1", (64, 48)).save(bare / "saliency" / "picture_03.png")
+    result = call(bare, "--fallback")
+    assert "11 maps written, 1 were there already" in result.output
+    assert not read_labels(bare / "saliency" / "picture_03.png").any()
+    assert "0 maps written, 12 were there already" in call(bare, "--fallback").output
+
+
+def test_stopped_in_the_middle_it_goes_on_where_it_was(bare):
+    wanted, seen = wanted_maps(bare, "folder"), []
+
+    def tires(image):
+        seen.append(image)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        return salient(image)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_maps(wanted, tires, quiet=True)
+    assert len(list((bare / "saliency").iterdir())) == 4
+    done = write_maps(wanted_maps(bare, "folder"), salient, quiet=True)
+    assert (done.written, done.skipped) == (8, 4)
+
+
+def test_a_map_that_could_not_be_written_leaves_nothing_behind(bare, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(app_module.Pillow.Image, "save", full)
+    assert "the disk is full" in fails(bare, "--fallback")
+    assert list((bare / "saliency").iterdir()) == []
+
+
+def test_a_broken_picture_is_named_and_the_others_have_maps(bare):
+    (bare / "images" / "picture_04.png").write_bytes(b"broken")
+    result = call(bare, "--fallback")
+    assert result.exit_code == 2
+    assert "picture_04.png is not a readable image" in result.stderr
+    assert len(list((bare / "saliency").iterdir())) == 11
+
+
+def test_maps_of_a_voc_tree_go_where_it_has_them_or_elsewhere(bare, tmp_path):
+    voc = tmp_path / "voc 2012"
+    (voc / "ImageSets" / "Segmentation").mkdir(parents=True)
+    (bare / "images").rename(voc / "JPEGImages")
+    (bare / "masks").rename(voc / "SegmentationClassAug")
+    names = sorted(path.stem for path in (voc / "JPEGImages").iterdir())
+    for name, part in (("train", names[:9]), ("val", names[9:])):
+        (voc / "ImageSets" / "Segmentation" / f"{name}.txt").write_text("\n".join(part))
+    assert f": {voc / 'saliency_map'}" in call(voc, "--format", "voc", "--fallback").output
+    assert len(list((voc / "saliency_map").iterdir())) == 12
+    elsewhere = tmp_path / "own maps"
+    assert f"data.saliency={elsewhere}" in call(voc, "--format", "voc", "--fallback", "--out", elsewhere).output
+    train = VocConfig(path=str(voc), saliency=str(elsewhere)).build().train
+    assert np.array_equal(train.saliency(0), salient(train.image(0)))
+
+
+def test_one_detector_must_be_chosen(bare, tmp_path):
+    for words in ([], ["--model", tmp_path / "x.onnx", "--fallback"]):
+        assert "choose one: --model FILE.onnx" in fails(bare, *words)
+    assert "--fallback has no settings" in fails(bare, "--fallback", "--threshold", 0.4)
+
+
+def test_options_that_cannot_be_are_refused(bare, reds):
+    assert "Did you mean u2net" in fails(bare, "--model", reds(), "--preset", "u2nett")
+    assert "between 0 and 1" in fails(bare, "--model", reds(), "--threshold", 7)
+    assert "expected tensor(float) [1, 3, 320, 320]" in fails(bare, "--model", reds())
+    assert "no key" in fails(bare, "--model", reds(), "--set", "model.siez=3")
+    assert "settings here are data.* and model.*" in fails(bare, "--fallback", "--set", "size=3")
+    assert "is not a data folder" in fails(bare / "nowhere", "--fallback")
+    assert not (bare / "saliency").exists()
+
+
+def test_presets_are_changed_setting_by_setting(reds):
+    path = reds(shape=["N", 3, "H", "W"])
+    made = detector(path, fallback=False, preset="isnet", threshold=None, changes=["model.size=64"])
+    assert (made.config.size, made.config.scale, made.config.std, made.threshold) == (64, 255, (1, 1, 1), 0.5)
+
+
+def test_data_that_must_not_be_written_is_answered_with_another_place(bare, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    wanted = wanted_maps(bare, "folder")
+    monkeypatch.setattr(app_module, "replacing", refuse)
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only.*--out FOLDER"):
+        write_maps(wanted, salient, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"), [("auto", "made while reading, without a model"), ("all", "all stands out")]
+)
+def test_a_dry_run_says_where_saliency_comes_from(bare, tiny_settings, setting, said):
+    data = {"name": "folder", "path": str(bare), "saliency": setting}
+    plan = describe_plan(make_recipe(tiny_settings | {"data": data}), bare / "run")
+    assert f"# Saliency: {said}" in plan

@@ -1,0 +1,49 @@
+"""What a person sees of a job that takes long, and that a short one says nothing."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ipseg import progress
+from ipseg.progress import Meter
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def shown(clock, *, seconds: float, terminal: bool, **options) -> str:
+    """What ten pieces of work, together so many seconds long, write."""
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    with Meter("looking at masks", 10, console=console, **options) as meter:
+        for _ in range(10):
+            clock[0] += seconds / 10
+            meter.advance(1)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_terminal_sees_a_bar_at_once(clock):
+    assert "looking at masks" in shown(clock, seconds=0.1, terminal=True)
+
+
+def test_with_patience_only_a_job_that_takes_long_has_a_bar(clock):
+    assert shown(clock, seconds=1, terminal=True, patience=2) == ""
+    assert "looking at masks" in shown(clock, seconds=10, terminal=True, patience=2)
+
+
+def test_elsewhere_a_line_is_written_now_and_then(clock):
+    lines = shown(clock, seconds=50, terminal=False, patience=2).splitlines()
+    assert lines[0].startswith("looking at masks: 2/10, 40 s left")
+    assert len(lines) == 5
+    assert shown(clock, seconds=9, terminal=False, patience=2) == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_quiet_is_quiet(clock, terminal):
+    assert shown(clock, seconds=50, terminal=terminal, quiet=True) == ""
