@@ -75,6 +75,6 @@ def look_alike(index: int, count: int) -> int | None:
 
 def _members(count: int) -> list[Kind]:
     chosen = list(enumerate(PAIRS[: pair_count(count)]))
-    firsts = [Kind(*first, number) for number, (first, _) in chosen]
-    seconds = [Kind(*second, number) for number, (_, second) in chosen]
+    firsts = [Kind(name, sketch, pair) for pair, ((name, sketch), _) in chosen]
+    seconds = [Kind(name, sketch, pair) for pair, (_, (name, sketch)) in chosen]
     return [*firsts, *seconds][:count]
