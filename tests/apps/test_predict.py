@@ -171,4 +171,4 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
     weights.write_bytes(data)
     result = call("predict", run, picture(tmp_path / "x.jpg"), "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert "step 1's weights is damaged" in result.stderr
+    assert "the weights file of step 1 is damaged" in result.stderr

@@ -205,7 +205,7 @@ def test_damaged_weights_are_refused_by_name(tiny_settings, tiny_run, tmp_path):
     shutil.rmtree(mine / "step_02")
     path = mine / "step_01" / "weights.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(UserError, match=r"step 1's weights is damaged: .*step_01/weights\.safetensors"):
+    with pytest.raises(UserError, match=r"the weights file of step 1 is damaged: .*step_01/weights\.safetensors"):
         learned(tiny_settings, mine, resume=True)
 
 

@@ -129,7 +129,7 @@ class RunFolder:
         """All tensors of the model after a step: what each step up to it made or changed, the latest last."""
         merged: dict[str, Tensor] = {}
         for index in range(through + 1):
-            tensors, _ = load_tensors(self.step(index) / "weights.safetensors", f"step {index}'s weights")
+            tensors, _ = load_tensors(self.step(index) / "weights.safetensors", f"the weights file of step {index}")
             merged |= tensors
         return merged
 
