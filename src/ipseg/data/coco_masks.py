@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from ipseg.data.pictures import read_colours
 from ipseg.data.source import Mask
 from ipseg.errors import UserError
 from ipseg.scenario.split import IGNORE
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Warnings are switched off and on again for all threads, and several may read masks."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _shape(given: Any, picture: AnnotatedPicture, json: Path) -> NDArray[np.bool
             run_lengths = given
         if tuple(run_lengths["size"]) != size:
             raise ValueError(f"its size is {run_lengths['size']}, the picture's {list(size)}")
-        with warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
+        with _ONE_AT_A_TIME, warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
             warnings.simplefilter("ignore", DeprecationWarning)
             return np.asarray(coding.decode(run_lengths), dtype=bool)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:

@@ -17,7 +17,10 @@ Saliency = NDArray[np.bool_]
 
 
 class Split(Protocol):
-    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labelled."""
+    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labelled.
+
+    The same index always gives the same picture, and several threads may ask at once (`training.workers`).
+    """
 
     names: Sequence[str]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from ipseg.data.batch import Picture
+from ipseg.data.loading import room
 from ipseg.data.memory import ReplayMemory, update
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
@@ -91,6 +92,8 @@ def learn(
         flip=training.flip,
         seed=recipe.seed,
         device=device,
+        keep=room(training.cache_gb),
+        workers=training.workers,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     train_step(method, stream, training, folder, recipe.seed, title=title, quiet=quiet)

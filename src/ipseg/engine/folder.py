@@ -37,9 +37,11 @@ FREE = {
     "device",
     "name",
     "init",
+    "training.cache_gb",
     "training.checkpoint_seconds",
     "training.log_every",
     "training.tensorboard",
+    "training.workers",
     "evaluation.batch_size",
 }
 """Settings that may change when a run goes on: they do not change its numbers."""

@@ -72,6 +72,14 @@ class TrainingConfig:
     precision: Literal["float32", "bf16"] = "float32"
     """bf16: mixed precision by autocast."""
 
+    cache_gb: float = 8.0
+    """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's. What does not fit is
+    read each time; 0: nothing stays. The numbers are the same with any value."""
+
+    workers: int = 2
+    """Threads that read the pictures of the next iterations while the network learns; 0: it waits for them. The numbers
+    are the same with any value."""
+
     checkpoint_seconds: float = 60
     """At most this much work is lost when a run is killed."""
 
@@ -84,7 +92,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "log_every"):
             require_at_least(f"training.{name}", getattr(self, name), 1e-9 if name == "epochs" else 1)
-        for name in ("lr", "momentum", "weight_decay", "power", "checkpoint_seconds"):
+        for name in ("lr", "momentum", "weight_decay", "power", "cache_gb", "workers", "checkpoint_seconds"):
             require_at_least(f"training.{name}", getattr(self, name), 0)
         require_at_least("training.crop", min(self.crop), 16)
         require_between("training.warmup", self.warmup, 0, 0.9)

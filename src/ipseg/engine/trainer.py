@@ -52,12 +52,17 @@ def train_step(
     watch = _Watch(start)
     saved = time.monotonic()
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
-    with Meter(title, iterations, start, quiet=quiet) as meter, _stop_request() as stopped:
-        for iteration in range(start, iterations):
+    left = range(start, iterations)
+    with (
+        Meter(title, iterations, start, quiet=quiet) as meter,
+        _stop_request() as stopped,
+        stream.batches(left) as batches,
+    ):
+        for iteration in left:
             seed_all(seed, step, iteration)
             for group in optimiser.param_groups:
                 group["lr"] = config.lr * group["factor"] * config.rate(iteration, iterations)
-            watch.losses = _iterate(method, stream[iteration], optimiser, config, watch)
+            watch.losses = _iterate(method, next(batches), optimiser, config, watch)
             done = iteration + 1
             text = ""
             if done % config.log_every == 0 or done == iterations:

@@ -1,0 +1,115 @@
+"""Pictures on their way to batches: decoded once and kept while they fit in memory, read ahead by threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipseg.data.batch import Picture
+from ipseg.data.view import StepView
+
+T = TypeVar("T")
+R = TypeVar("R")
+GIGABYTE = 1 << 30
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how much memory a container may use, in its two versions."""
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A picture at rest, its saliency map with one bit a pixel: with a byte VOC would not fit in 8 GB."""
+
+    picture: Picture
+    salient: NDArray[np.uint8]
+
+    def unpack(self) -> Picture:
+        shape = self.picture.labels.shape
+        bits = np.unpackbits(self.salient, count=shape[0] * shape[1])
+        return replace(self.picture, salient=bits.view(bool).reshape(shape))
+
+
+class KeptPictures:
+    """The pictures of a view. What fits in a limit is read once; the others are read whenever they are asked for.
+
+    Any thread may ask.
+    """
+
+    def __init__(self, view: StepView, limit: float) -> None:
+        self.view = view
+        self.left = limit
+        """Bytes that may still be kept."""
+        self._kept: dict[int, _Packed] = {}
+        self._lock = threading.Lock()
+
+    def picture(self, position: int) -> Picture:
+        """The picture at a position of the view."""
+        kept = self._kept.get(position)
+        if kept is not None:
+            return kept.unpack()
+        picture = self.view.picture(position)
+        size = _size(picture)
+        with self._lock:
+            if position in self._kept or size > self.left:
+                return picture
+            self.left -= size
+            nothing = np.empty(0, dtype=bool)
+            self._kept[position] = _Packed(replace(picture, salient=nothing), np.packbits(picture.salient))
+        return picture
+
+
+def _size(picture: Picture) -> int:
+    full = 0 if picture.full is None else picture.full.nbytes
+    return picture.image.nbytes + picture.labels.nbytes + -(-picture.salient.size // 8) + full
+
+
+def room(gigabytes: float) -> float:
+    """Bytes for pictures: as many as wished, but at most half of the memory: a run that fills it is killed."""
+    return min(gigabytes * GIGABYTE, _memory() / 2)
+
+
+def _memory() -> float:
+    """Bytes of the machine, or of the container on it; no bound where the system does not say."""
+    found = [float("inf")]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in map(Path, LIMITS):
+        text = limit.read_text().strip() if limit.is_file() else ""
+        found += [float(text)] if text.isdigit() else []  # "max" where there is none
+    return min(found)
+
+
+@contextmanager
+def read_ahead(read: Callable[[T], R], items: Iterable[T], *, workers: int, ahead: int) -> Iterator[Iterator[R]]:
+    """What `read` gives for each item, in their order, while threads read up to `ahead` items further.
+
+    Threads, for decoding a picture leaves Python's lock to others, and what they read need not be sent. An error is
+    raised where its item is due, as without workers. No thread outlives the block.
+    """
+    if workers == 0:
+        yield map(read, items)
+        return
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="ipseg-reader")
+    try:
+        yield _in_order(pool, read, items, ahead)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_order(pool: ThreadPoolExecutor, read: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    waiting: deque[Future[R]] = deque()
+    for item in items:
+        waiting.append(pool.submit(read, item))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -1,0 +1,262 @@
+"""What is kept in memory and what is read ahead changes when pictures are read, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+from ipseg.data.batch import BatchPlan
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.loading import GIGABYTE, KeptPictures, read_ahead, room
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.stream import AHEAD, BatchStream
+from ipseg.data.view import StepView
+from ipseg.engine import experiment, trainer
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
+from ipseg.engine.tensors import load_tensors
+from ipseg.errors import UserError
+from ipseg.scenario.split import ScenarioConfig
+
+SOURCE = ScenesConfig(classes=4, size=(33, 47), train=14, val=1).build()  # 33 * 47 bits do not fill their last byte
+SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
+A_PICTURE = 33 * 47 * 4 + (33 * 47 + 7) // 8
+EVERYTHING = float("inf")
+
+
+class Counting:
+    """A split that notes which pictures are read, and in which threads."""
+
+    def __init__(self, split):
+        self.split, self.names, self.read, self.threads = split, split.names, [], set()
+        self.mask, self.saliency, self.presence = split.mask, split.saliency, split.presence
+
+    def image(self, index):
+        self.read.append(index)
+        self.threads.add(threading.current_thread().name)
+        return self.split.image(index)
+
+
+def counting_view(*, oracle: bool = False) -> StepView:
+    return StepView(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
+
+
+def make_stream(view: StepView, keep: float = 0, workers: int = 0) -> BatchStream:
+    return BatchStream(
+        view,
+        ReplayMemory([], view.split, ()),
+        BatchPlan(3),
+        crop=(32, 32),
+        scales=(0.5, 2),
+        flip=True,
+        seed=0,
+        device=torch.device("cpu"),
+        keep=keep,
+        workers=workers,
+    )
+
+
+def readers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ipseg-reader")]
+
+
+# ---- keeping ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("oracle", [False, True])
+def test_a_kept_picture_is_the_picture(oracle):
+    view = counting_view(oracle=oracle)
+    kept = KeptPictures(view, EVERYTHING)
+    for position in [*range(len(view))] * 2:
+        ours, read = kept.picture(position), view.picture(position)
+        assert ours.salient.dtype == bool
+        for name in ("image", "labels", "salient", *(["full"] if oracle else [])):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(read, name))
+
+
+def test_what_fits_is_read_once_and_the_rest_each_time():
+    view = counting_view()
+    kept = KeptPictures(view, 2 * A_PICTURE)
+    for position in [*range(4)] * 3:
+        kept.picture(position)
+    counts = [view.split.read.count(view.indices[position]) for position in range(4)]
+    assert counts == [1, 1, 3, 3]
+    assert kept.left == 0
+
+
+def test_without_room_nothing_is_kept():
+    view = counting_view()
+    kept = KeptPictures(view, 0)
+    for _ in range(3):
+        kept.picture(0)
+    assert len(view.split.read) == 3
+
+
+def test_pictures_take_at_most_half_of_the_memory(monkeypatch, tmp_path):
+    assert room(0) == 0
+    assert room(1e9) < 1e9 * GIGABYTE
+    (tmp_path / "max").write_text("1000000\n")
+    (tmp_path / "none").write_text("max\n")
+    limits = (str(tmp_path / "none"), str(tmp_path / "max"), str(tmp_path / "missing"))
+    monkeypatch.setattr("ipseg.data.loading.LIMITS", limits)
+    assert room(8) == 500_000
+    assert room(0.0001) == 0.0001 * GIGABYTE
+
+
+# ---- reading ahead ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_items_come_in_their_order_however_long_each_takes(workers):
+    def read(item):
+        time.sleep(0.002 * (item % 3 == 0))
+        return item * item
+
+    with read_ahead(read, range(30), workers=workers, ahead=7) as results:
+        assert list(results) == [item * item for item in range(30)]
+
+
+def test_no_more_is_read_than_was_allowed():
+    begun = []
+    with read_ahead(begun.append, range(100), workers=3, ahead=5) as results:
+        for _ in range(10):
+            next(results)
+        time.sleep(0.02)
+        assert 10 <= len(begun) <= 15
+    assert len(begun) <= 15
+
+
+def test_an_error_comes_where_its_item_is_due_and_no_thread_is_left():
+    def read(item):
+        if item >= 3:
+            raise UserError(f"picture {item} is broken")
+        return item
+
+    with read_ahead(read, range(50), workers=4, ahead=8) as results:
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+        assert readers()
+        with pytest.raises(UserError, match="picture 3 is broken"):
+            next(results)
+    assert not readers()
+
+
+def test_ctrl_c_leaves_no_thread():
+    def learn():
+        with read_ahead(time.sleep, [0.01] * 50, workers=2, ahead=8) as results:
+            next(results)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn()
+    assert not readers()
+
+
+# ---- batches ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [0, 3 * A_PICTURE, EVERYTHING])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("start", [0, 5])
+def test_batches_are_the_same_with_any_setting_from_any_start(keep, workers, start):
+    plain = make_stream(counting_view())
+    view = counting_view()
+    with make_stream(view, keep, workers).batches(range(start, 14)) as batches:
+        for iteration, batch in enumerate(batches, start):
+            ours, theirs = vars(batch.crops), vars(plain[iteration].crops)
+            assert all(torch.equal(ours[name], theirs[name]) for name in ("images", "boxes", "labels", "salient"))
+    assert iteration == 13
+    assert any(name.startswith("ipseg-reader") for name in view.split.threads) == bool(workers)
+
+
+def test_nothing_is_read_that_no_iteration_shows():
+    view = counting_view()
+    with make_stream(view, workers=2).batches(range(2, 5)) as batches:
+        assert len(list(batches)) == 3
+    assert len(view.split.read) == 9
+
+
+def test_two_batches_are_read_ahead():
+    view = counting_view()
+    with make_stream(view, workers=2).batches(range(100)) as batches:
+        next(batches)
+        time.sleep(0.05)
+        assert len(view.split.read) == 3 * (1 + AHEAD)
+
+
+# ---- whole runs -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(tiny_settings, make_folder_data):
+    """A short run on pictures in files."""
+    tiny_settings["data"] = {"name": "folder", "path": str(make_folder_data())}
+    tiny_settings["scenario"] = {"name": "2-1"}
+    tiny_settings["training"] |= {"epochs": 2}
+    return tiny_settings
+
+
+def with_training(settings, **training):
+    return make_recipe(settings | {"training": settings["training"] | training})
+
+
+def test_weights_are_bit_equal_with_any_setting(settings, tmp_path):
+    ways = {"plain": (0, 0), "kept": (1, 0), "ahead, some kept": (40_000 / GIGABYTE, 2)}
+    for name, (cache_gb, workers) in ways.items():
+        run(with_training(settings, cache_gb=cache_gb, workers=workers), tmp_path / name, quiet=True)
+    for step in range(2):
+        files = [tmp_path / name / f"step_{step:02d}" / "weights.safetensors" for name in ways]
+        first, *others = [load_tensors(file, "weights")[0] for file in files]
+        assert all(first[name].equal(other[name]) for other in others for name in first)
+    assert len({(tmp_path / name / "results.json").read_bytes() for name in ways}) == 1
+
+
+def test_a_run_goes_on_with_other_settings_of_loading(settings, tmp_path, monkeypatch):
+    run(with_training(settings, cache_gb=0, workers=0), tmp_path / "whole", quiet=True)
+    asked = iter([False, True, True])  # looked at once after the first iteration, and twice after the second
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "_stop_request", lambda: nullcontext(lambda: next(asked)))
+        with pytest.raises(trainer.Interrupted):
+            run(with_training(settings, cache_gb=1, workers=2), tmp_path / "stopped", quiet=True)
+    assert not readers()
+    run(with_training(settings, cache_gb=0, workers=1), tmp_path / "stopped", quiet=True, resume=True)
+    ours, theirs = (
+        load_tensors(tmp_path / name / "step_01" / "weights.safetensors", "weights")[0] for name in ("stopped", "whole")
+    )
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_broken_picture_ends_a_run_with_its_name(settings, tmp_path, workers):
+    image = tmp_path / "data" / "images" / "picture_04.png"
+    image.write_bytes(image.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"picture_04\.png is not a readable image"):
+        run(with_training(settings, workers=workers), tmp_path / "run", quiet=True)
+    assert not readers()
+
+
+def test_kept_pictures_go_with_their_step(settings, tmp_path, monkeypatch):
+    """Else a run of many steps would keep the pictures of all of them."""
+    kept: list[weakref.ref[KeptPictures]] = []
+
+    def noted(method, stream, *arguments, **options):
+        gc.collect()
+        assert all(earlier() is None for earlier in kept)
+        kept.append(weakref.ref(stream._current))
+        return trainer.train_step(method, stream, *arguments, **options)
+
+    monkeypatch.setattr(experiment, "train_step", noted)
+    run(make_recipe(settings), tmp_path / "run", quiet=True)
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize("name", ["cache_gb", "workers"])
+def test_less_than_nothing_is_refused(settings, name):
+    with pytest.raises(UserError, match=f"training.{name} is -1"):
+        with_training(settings, **{name: -1})
