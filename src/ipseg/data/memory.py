@@ -86,7 +86,7 @@ class ReplayMemory:
             picture = view.picture(new[entry.name]) if entry.folder is None else self.picture(index)
             _write_png(folder / "saliency" / f"{entry.name}.png", picture.salient)
             if config.store == "copy":
-                _write_png(folder / "images" / f"{entry.name}.png", picture.image)
+                _write_png(_copy_of(entry, folder), picture.image)
         write_json(folder / "manifest.json", self._manifest(config))
 
     def without_copy(self) -> list[str]:
