@@ -254,8 +254,9 @@ def test_a_process_that_was_killed_is_no_traceback():
 
 
 KILLED = r"""
-import os, time
+import os, signal, time
 from ipseg.data.parallel import on_all_cores
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite that runs in the background starts without one
 def work(number):
     os.write(1, f"{os.getpid()}\n".encode())  # whole lines, whoever else writes
     time.sleep(0.05)
