@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 PLAIN_SECONDS = 10  # between lines where there is no terminal
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silence(*, wanted: bool) -> Iterator[None]:
+    """No meter speaks inside, also none of work that nobody can tell to be quiet: a data set that counts its masks."""
+    before = _silent.set(wanted or _silent.get())
+    try:
+        yield
+    finally:
+        _silent.reset(before)
 
 
 class Meter:
@@ -30,7 +44,7 @@ class Meter:
         self.title, self.total, self.done = title, total, done
         self.console = console or Console(stderr=True)
         self._began, self._at_start, self._spoken = time.monotonic(), done, time.monotonic()
-        self._patience, self._quiet = patience, quiet
+        self._patience, self._quiet = patience, quiet or _silent.get()
         self._live: Progress | None = None
 
     def __enter__(self) -> Meter:

@@ -220,6 +220,18 @@ def test_a_wrong_tree_ends_with_2(tmp_path):
     assert call(tmp_path).exit_code == 2
 
 
+def test_a_class_in_brackets_is_shown_as_it_is_written(make_folder_data):
+    shown = call(make_folder_data(classes=("[red]", "[/b] cow")), "--format", "folder", "--scenario", "folder/1-1")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count("[red]") == shown.stdout.count("[/b] cow") == 2  # among the classes, and in a step
+
+
+def test_a_setting_that_is_not_the_datas_is_refused(voc):
+    refused = call(voc, "--format", "voc", "--set", "training.epochs=1")
+    assert refused.exit_code == 2
+    assert "settings here are data.*" in refused.stderr
+
+
 def test_nothing_is_written_into_the_data(voc):
     before = {path: path.stat().st_mtime_ns for path in voc.rglob("*")}
     assert call(voc, "--format", "voc").exit_code == 0

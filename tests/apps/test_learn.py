@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import ipseg
@@ -122,6 +123,60 @@ def test_the_new_run_can_be_used_like_any_other(grown, tmp_path):
     assert evaluate_again(grown / "run", quiet=True) == recorded
     assert evaluate_again(grown / "run", 0, quiet=True).iou["red"] is not None  # which the new data annotates
     assert "no class green" in call("evaluate", grown / "run", "--step", 1, "--data", grown / "new").stderr
+
+
+def as_voc(folder: Path, root: Path) -> Path:
+    """The same pictures as a tree of Pascal VOC: goat is called dog there, and red person."""
+    lists = root / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    shutil.copytree(folder / "images", root / "JPEGImages")
+    (root / "SegmentationClass").mkdir()
+    names = sorted(path.stem for path in (folder / "masks").iterdir())
+    table = np.array([0, 12, 17, 15], dtype=np.uint8)
+    for name in names:
+        mask = table[np.array(Image.open(folder / "masks" / f"{name}.png"))]
+        Image.fromarray(mask).save(root / "SegmentationClass" / f"{name}.png")
+    (lists / "train.txt").write_text("\n".join(names[:6]))
+    (lists / "val.txt").write_text("\n".join(names[6:]))
+    return root
+
+
+def as_coco(folder: Path, root: Path) -> Path:
+    """The same pictures with run lengths in JSON."""
+    names = sorted(path.stem for path in (folder / "masks").iterdir())
+    for part, some in (("train", names[:6]), ("val", names[6:])):
+        images, things = [], []
+        (root / f"{part}2017").mkdir(parents=True)
+        for number, name in enumerate(some):
+            shutil.copy(folder / "images" / f"{name}.png", root / f"{part}2017")
+            mask = np.array(Image.open(folder / "masks" / f"{name}.png"))
+            height, width = mask.shape
+            images.append({"id": number, "file_name": f"{name}.png", "height": height, "width": width})
+            for value in np.unique(mask[mask > 0]).tolist():
+                flat = np.concatenate([[0], (mask == value).ravel(order="F"), [0]]).astype(int)
+                ends = np.flatnonzero(np.diff(flat)).tolist()
+                counts = np.diff([0, *ends, mask.size]).tolist()
+                shape = {"size": [height, width], "counts": counts}
+                things.append({"image_id": number, "category_id": value, "segmentation": shape, "iscrowd": 1})
+        categories = [{"id": i, "name": name} for i, name in enumerate(("goat", "sheep", "red"), start=1)]
+        (root / "annotations").mkdir(exist_ok=True)
+        text = json.dumps({"images": images, "annotations": things, "categories": categories})
+        (root / "annotations" / f"instances_{part}2017.json").write_text(text)
+    return root
+
+
+@pytest.mark.parametrize("kind", ["voc", "coco"])
+def test_other_kinds_of_data_teach_a_class_too(grown, tmp_path, kind):
+    if kind == "coco":
+        pytest.importorskip("pycocotools", reason="needs the extra coco")
+    data = {"voc": as_voc, "coco": as_coco}[kind](grown / "new", tmp_path / kind)
+    words = ["--data", data, "--format", kind, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    done = call("learn", grown / "base", *words)
+    assert done.exit_code == 0, done.output
+    assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep")
+    report = json.loads((tmp_path / "run" / "learn.json").read_text())
+    assert report["validation"]["iou"]["sheep"]["after"] is not None
+    assert report["validation"]["not_annotated"] == (["red", "green"] if kind == "voc" else ["green"])
 
 
 def test_one_more_and_one_more_again(grown, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from ipseg.apps.memory_report import memory_lines, memory_report
+from ipseg.apps.memory_report import memory_lines, memory_report, privacy
 from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory, update
@@ -66,6 +66,25 @@ def test_a_manifest_that_leaves_its_folder_is_refused(tiny_run, tmp_path):
     manifest["entries"][0]["name"] = "../../../secret"
     path.write_text(json.dumps(manifest))
     assert "leaves its folder" in call("memory", tmp_path / "run").stderr
+
+
+def test_a_manifest_without_its_size_is_still_counted_and_a_map_beyond_all_sizes_refused(
+    tiny_run, tmp_path, monkeypatch
+):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    path = tmp_path / "run" / "step_02" / "memory" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["size"]
+    path.write_text(json.dumps(manifest))
+    assert memory_report(tmp_path / "run")["size"] is None
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with pytest.raises(UserError, match="saliency map is missing or damaged"):
+        memory_report(tmp_path / "run")
+
+
+def test_pixel_labels_are_said_among_what_is_kept():
+    assert "image and pixel labels" in privacy({"pictures": 1, "copies": 0, "labels": 1})
+    assert "pixel labels" not in privacy({"pictures": 1, "copies": 0, "labels": 0})
 
 
 @pytest.mark.slow

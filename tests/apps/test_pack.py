@@ -293,3 +293,58 @@ def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path):
         files["weights.safetensors"] = (grown / "base" / "step_01" / "weights.safetensors").read_bytes()
 
     refused(repack(swap), grown, tmp_path, "do not fit")
+
+
+def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):
+    def take_away(files, _):
+        del files[next(name for name in files if name.startswith("memory/saliency/"))]
+
+    refused(repack(take_away), grown, tmp_path, "saliency map of .* is not in its memory")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"miou": "good"},
+        {"iou": None},
+        {"iou": {"background": "good"}},
+        {"image_f1": float("nan")},
+        {"images": "\ud800"},
+    ],
+    ids=str,
+)
+def test_measurements_that_are_none_are_refused(grown, repack, tmp_path, change):
+    def spoil(files, _):
+        files["step.json"] = json.dumps(json.loads(files["step.json"]) | change).encode()
+
+    refused(repack(spoil), grown, tmp_path, "cannot be applied")
+
+
+def test_a_manifest_that_cannot_be_read_or_written_is_refused(grown, repack, packed, tmp_path):
+    refused(repack(lambda _, manifest: manifest["settings"].update(name="\ud800")), grown, tmp_path, "is not JSON")
+    endless = repack(lambda _, manifest: manifest["files"]["step.json"].update(bytes=1e999), honest=False)
+    refused(endless, grown, tmp_path, "is damaged")
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
+        archive.writestr("manifest.json", "[" * 100_000)
+    refused(tmp_path / "deep.zip", grown, tmp_path, "is not JSON")
+
+
+def test_a_name_that_no_disk_takes_is_refused(grown, repack, tmp_path):
+    name = f"memory/saliency/{'a' * 300}.png"
+    refused(repack(lambda files, _: files.update({name: b""})), grown, tmp_path, "belongs to no pack")
+
+
+def test_a_file_that_begins_before_the_archive_does_is_refused(grown, packed, tmp_path):
+    whole = bytearray(packed.read_bytes())
+    end = whole.rindex(b"PK\x05\x06")
+    start = int.from_bytes(whole[end + 16 : end + 20], "little")
+    whole[end + 16 : end + 20] = (start + 1000).to_bytes(4, "little")  # where the list of files is said to begin
+    (tmp_path / "moved.zip").write_bytes(whole)
+    refused(tmp_path / "moved.zip", grown, tmp_path, "damaged")
+
+
+def test_a_run_whose_memory_is_damaged_is_not_packed(grown, tmp_path):
+    shutil.copytree(grown / "run", tmp_path / "run")
+    (tmp_path / "run" / "step_02" / "memory" / "manifest.json").write_text('{"version": 1}')
+    with pytest.raises(UserError, match="memory's manifest is damaged"):
+        pack(tmp_path / "run", 2, tmp_path / "out.zip")

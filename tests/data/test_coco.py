@@ -8,9 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from ipseg.data.coco import CocoConfig
+from ipseg.data.coco_masks import _unpacked
 from ipseg.data.index import describe_reader
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
@@ -158,6 +161,9 @@ def test_without_pycocotools_the_extra_is_named(coco, monkeypatch):
         ({"images": "none"}, "is not what COCO calls annotations"),
         ({"images": [], "annotations": []}, "names no pictures"),
         ({"images": [{"id": 0, "file_name": "../x.jpg", "height": 6, "width": 8}]}, "must stay inside the folder"),
+        ({"images": [{"id": 0, "file_name": "a.jpg", "height": 10**9, "width": 10**9}]}, "a.jpg has 1000000000 x"),
+        ({"images": [{"id": 0, "file_name": "a.jpg", "height": 0, "width": 8}]}, "a.jpg has 8 x 0 pixels"),
+        ({"images": [{"id": 0, "file_name": "a.jpg", "height": 1e999, "width": 8}]}, "is not what COCO calls"),
         ({"images": [{"id": i, "file_name": "a.jpg", "height": 6, "width": 8} for i in (0, 1)]}, "twice"),
     ],
 )
@@ -173,7 +179,14 @@ def test_annotations_that_cannot_be_meant_are_refused(coco, changes, message):
         {"size": [4, 4], "counts": [16]},
         {"size": [HEIGHT, WIDTH], "counts": [1000]},
         {"size": [HEIGHT, WIDTH], "counts": "no run lengths"},
+        {"size": [HEIGHT, WIDTH], "counts": [10, 5]},
+        {"size": [HEIGHT, WIDTH], "counts": ""},
+        {"size": [HEIGHT, WIDTH], "counts": [HEIGHT * WIDTH + 5, -5]},
+        {"size": [HEIGHT, WIDTH], "counts": [10, 10**12]},
         {"counts": [1]},
+        [[0, 0, 1e12, 0, 1e12, 1e12]],
+        [[0, 0, float("nan"), 0, 4, 4]],
+        [[0, 0, float("inf"), 0, 4, 4]],
         [["a", "b", "c", "d", "e", "f"]],
         [[1, 2, 3, 4, 5, 6, 7]],
         7,
@@ -185,6 +198,15 @@ def test_a_region_that_cannot_be_drawn_is_named(coco, shape):
     write_instances(coco, "train", [thing(0, 17, shape)])
     with pytest.raises(UserError, match=r"instances_train2017\.json has a region of 000\.jpg that cannot be drawn"):
         CocoConfig(path=str(coco)).build().train.mask(0)
+
+
+@given(seed=st.integers(0, 10_000), share=st.floats(0, 1))
+def test_run_lengths_packed_by_pycocotools_are_unpacked_to_the_same_mask(seed, share):
+    pycocotools = pytest.importorskip("pycocotools.mask", reason="needs the extra coco")
+    rng = np.random.default_rng(seed)
+    mask = np.asfortranarray(rng.random(rng.integers(1, 90, 2)) < share)
+    counts = _unpacked(pycocotools.encode(mask.astype(np.uint8))["counts"].decode())
+    assert np.array_equal(np.repeat(np.arange(len(counts)) % 2 == 1, counts), mask.ravel(order="F"))
 
 
 def test_a_region_without_area_is_nothing(coco):

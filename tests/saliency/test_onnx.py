@@ -54,7 +54,7 @@ def test_pixels_are_prepared_as_the_settings_say():
     assert u2net.shape == (1, 3, 4, 4)
     expected = [(1 - 0.485) / 0.229, (0.5 - 0.456) / 0.224, (0 - 0.406) / 0.225]
     assert u2net[0, :, 0, 0] == pytest.approx(expected, abs=1e-6)
-    isnet = prepare(image, PRESETS["isnet"])
+    isnet = prepare(image, PRESETS["isnet"])  # as in the authors' own inference: 1024 pixels, / 255, - 0.5, / 1
     assert isnet.shape == (1, 3, 1024, 1024)
     assert isnet[0, :, 0, 0] == pytest.approx([100 / 255 - 0.5, 50 / 255 - 0.5, -0.5], abs=1e-6)
     assert np.isfinite(prepare(np.zeros((3, 3, 3), dtype=np.uint8), OnnxConfig())).all()
@@ -67,6 +67,25 @@ def test_a_model_of_another_shape_is_refused_with_both_shapes(reds, shape):
     ) as error:
         OnnxSaliency(reds(shape=shape), PLAIN)
     assert str(shape) in str(error.value)
+
+
+def test_a_model_that_says_it_takes_any_size_and_does_not_is_named(tmp_path):
+    onnx = pytest.importorskip("onnx", reason="needs the extra dev")
+    pytest.importorskip("onnxruntime", reason="needs the extra saliency")
+    make = onnx.helper
+    numbers = onnx.TensorProto.FLOAT
+    graph = make.make_graph(
+        [make.make_node("Add", ["picture", "learned"], ["map"])],  # a table of positions, say
+        "fixed inside",
+        [make.make_tensor_value_info("picture", numbers, [1, 3, "H", "W"])],
+        [make.make_tensor_value_info("map", numbers, None)],
+        [make.make_tensor("learned", numbers, [1, 1, 32, 32], [0.0] * 1024)],
+    )
+    path = tmp_path / "fixed.onnx"
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match=r"fixed\.onnx cannot be run on a picture of model\.size=16"):
+        OnnxSaliency(path, PLAIN)(half_red())
 
 
 def test_a_model_of_other_numbers_is_refused(reds):

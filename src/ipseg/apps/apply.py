@@ -41,7 +41,6 @@ def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
             partial.take_from(base, manifest["step"])
             _extract(archive, manifest, partial)
             _require_sound(partial, recipe, scenario, path)
-            summarise(recipe, partial, scenario).write(partial.path / "results.json")
             if out.is_dir():
                 out.rmdir()  # it is empty: that was checked
             partial.path.rename(out)
@@ -99,7 +98,7 @@ def _extract(archive: zipfile.ZipFile, manifest: dict[str, Any], folder: RunFold
 
 
 def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: Path) -> None:
-    """Raise unless the new run can be opened: weights that fit, a result of this step, a memory in its folder."""
+    """Raise unless the new run can be used: weights that fit, a result of this step, a memory whose maps are there."""
     last = scenario.steps[-1]
     try:
         result = folder.result(last.index)
@@ -108,6 +107,9 @@ def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: 
         restore(recipe, folder, scenario, last.index, torch.device("cpu"))
         memory = folder.step(last.index) / "memory"
         if memory.is_dir():
-            ReplayMemory.load(memory, NoPictures())
-    except (UserError, TypeError, KeyError) as error:
-        raise UserError(f"{path} does not hold what it should: {error} Nothing was written.") from error
+            for entry in ReplayMemory.load(memory, NoPictures()).entries:
+                if not (memory / "saliency" / f"{entry.name}.png").is_file():
+                    raise UserError(f"the saliency map of {entry.name} is not in its memory.")
+        summarise(recipe, folder, scenario).write(folder.path / "results.json")
+    except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
+        raise UserError(f"{path} cannot be applied: {error} Nothing was written.") from error

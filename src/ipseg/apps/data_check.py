@@ -94,7 +94,7 @@ class Findings:
             said.append("no images: masks alone were looked at")
         said += [f"the split {name} is empty" for name, split in self.splits.items() if not split.pictures]
         if not self.total("saliency_maps"):
-            said.append("no saliency maps")
+            said.append("no saliency maps; `ipseg saliency` makes them")
         empty = [str(index) for index, count in enumerate(self.images_per_step() or ()) if not count]
         if empty:
             said.append(f"no training picture for step {', '.join(empty)}")
@@ -113,6 +113,9 @@ def check(
     path: Path, kind: str, scenario: str | None = None, setting: Setting = "overlap", changes: Sequence[str] = ()
 ) -> Findings:
     """Open a data set of a format and look at every file. Raises where the tree is wrong."""
+    for change in changes:
+        if not change.strip().startswith("data."):
+            raise UserError(f"--set {change}: settings here are data.*, such as data.val=val.")
     settings: dict[str, Any] = {"data": {"name": kind, "path": str(path)}}
     source = cast(OnFiles, data_config(override(settings, changes)["data"])).open()
     planned = ScenarioConfig(name=scenario, setting=setting).build(source.name, source.classes) if scenario else None

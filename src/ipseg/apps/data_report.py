@@ -63,7 +63,7 @@ def _classes_table(found: Findings) -> Table:
     table = _table("class", "train", "val")
     train, val = (found.images_per_class(name) for name in ("train", "val"))
     for name in found.classes:
-        table.add_row(name, str(train[name]), str(val[name]))
+        table.add_row(Text(name), str(train[name]), str(val[name]))  # a name in brackets is no markup
     return table
 
 
@@ -72,7 +72,7 @@ def _steps_table(found: Findings) -> Table:
     table = _table("step", "learns", "pictures")
     table.title, table.title_justify = f"{found.scenario.name} {found.scenario.setting}", "left"
     for step, count in zip(found.scenario.steps, found.images_per_step() or (), strict=True):
-        table.add_row(str(step.index), ", ".join(step.new), str(count))
+        table.add_row(str(step.index), Text(", ".join(step.new)), str(count))
     return table
 
 

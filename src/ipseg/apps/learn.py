@@ -24,6 +24,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import UserError, unknown
 from ipseg.files import write_json
+from ipseg.progress import silence
 from ipseg.scenario.split import GROWN, Scenario
 
 VERSION = 1
@@ -60,14 +61,15 @@ def learn(
 ) -> dict[str, Any]:
     """Learn new classes on top of a finished run, in a run of its own. Returns what learn.json holds."""
     require_apart(out, run)
-    plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments)
-    goes_on = resume and (out / "run.json").is_file()
-    folder = RunFolder.check(out, plan.recipe, resume=goes_on)
-    measured_on = validation(plan, val)
-    if not goes_on:
-        begin(plan, folder, memory=memory)
-    run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
-    growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, quiet=quiet)
+    with silence(wanted=quiet):
+        plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments)
+        goes_on = resume and (out / "run.json").is_file()
+        folder = RunFolder.check(out, plan.recipe, resume=goes_on)
+        measured_on = validation(plan, val)
+        if not goes_on:
+            begin(plan, folder, memory=memory)
+        run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
+        growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, quiet=quiet)
     report = {
         "version": VERSION,
         "from": str(run),

@@ -28,12 +28,13 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
     names = [entry.name for entry in memory.entries]
     maps = [place / "saliency" / f"{name}.png" for name in names]
     copies = [file for name in names if (file := place / "images" / f"{name}.png").is_file()]
+    labels = [file for name in names if (file := place / "labels" / f"{name}.png").is_file()]
     pixels = [_pixels(path) for path in maps]
     mask_bytes, raw = sum(path.stat().st_size for path in maps), sum(pixels)
     return {
         "step": index,
         "pictures": len(names),
-        "size": read_json(place / "manifest.json", "the memory's manifest")["size"],
+        "size": read_json(place / "manifest.json", "the memory's manifest").get("size"),
         "store": "copy" if copies else "path",
         "classes": {name: sum(name in entry.classes for entry in memory.entries) for name in memory.order},
         "mask_bytes": mask_bytes,
@@ -42,6 +43,8 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
         "mask_share": mask_bytes / raw if raw else None,
         "copy_bytes": sum(path.stat().st_size for path in copies),
         "copies": len(copies),
+        "labels": len(labels),
+        "label_bytes": sum(path.stat().st_size for path in labels),
         "manifest_bytes": (place / "manifest.json").stat().st_size,
     }
 
@@ -50,7 +53,7 @@ def _pixels(path: Path) -> int:
     try:
         with Image.open(path) as opened:
             return opened.width * opened.height
-    except OSError as error:
+    except (OSError, Image.DecompressionBombError) as error:
         raise UserError(f"the memory's saliency map is missing or damaged: {path} ({error}).") from error
 
 
@@ -60,7 +63,8 @@ def privacy(report: dict[str, Any]) -> str:
         return "privacy: nothing of any picture is kept here; the weights remember what they remember."
     if report["copies"]:
         return f"privacy: {report['copies']} whole pictures lie here: treat this folder like the data set itself."
-    return "privacy: names, image labels and outlines of training pictures lie here, the pictures themselves do not."
+    kept = "image and pixel labels" if report["labels"] else "image labels"
+    return f"privacy: names, {kept} and outlines of training pictures lie here, the pictures themselves do not."
 
 
 def memory_table(report: dict[str, Any]) -> Table:
@@ -87,6 +91,8 @@ def memory_lines(report: dict[str, Any]) -> list[str]:
             lines.append("(a PNG's own frame of about 70 bytes weighs more than the bits of very small pictures)")
     if report["copies"]:
         lines.append(f"copies: {say_bytes(report['copy_bytes'])} in {report['copies']} PNG files")
+    if report["labels"]:
+        lines.append(f"pixel labels of the step that stored each: {say_bytes(report['label_bytes'])}")
     return [*lines, privacy(report)]
 
 

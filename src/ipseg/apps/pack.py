@@ -17,11 +17,12 @@ from typing import Any
 from ipseg.apps.model import finished_step
 from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside
 from ipseg.config import to_dict
+from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import digest
 from ipseg.errors import UserError
-from ipseg.files import read_json, replacing
+from ipseg.files import replacing
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import GROWN, Step
 
@@ -105,10 +106,9 @@ def _require_free(out: Path, run: Path) -> None:
 def _files(folder: Path, *, memory: bool) -> list[str]:
     """The step's files by their names in the pack. What the memory's manifest does not name stays here."""
     names = ["step.json", "weights.safetensors"]
-    manifest = folder / "memory" / "manifest.json"
-    if memory and manifest.is_file():
-        remembered = [entry["name"] for entry in read_json(manifest, "the memory's manifest")["entries"]]
-        pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images") for name in remembered]
+    if memory and (folder / "memory" / "manifest.json").is_file():
+        remembered = [entry.name for entry in ReplayMemory.load(folder / "memory", NoPictures()).entries]
+        pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images", "labels") for name in remembered]
         names += ["memory/manifest.json", *(name for name in pictures if (folder / name).is_file())]
     for name in names:
         require_inside(name, "the run")

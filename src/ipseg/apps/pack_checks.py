@@ -20,7 +20,11 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 16 << 20
 PACK_BYTES = 8 << 30
 """No honest pack comes near: a step of the largest network of the paper takes some hundred megabytes."""
-KNOWN = re.compile(r"weights\.safetensors|step\.json|memory/manifest\.json|memory/(saliency|images)/.+\.png", re.DOTALL)
+LONGEST = 255
+"""Bytes of a file's name, as most systems have it."""
+KNOWN = re.compile(
+    r"weights\.safetensors|step\.json|memory/manifest\.json|memory/(saliency|images|labels)/.+\.png", re.DOTALL
+)
 
 
 @contextmanager
@@ -31,7 +35,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no pack, or a damaged one ({error}). Get a whole copy.") from error
 
 
@@ -40,7 +44,8 @@ def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     _require_harmless(archive, path)
     try:
         manifest = json.loads(archive.read(MANIFEST).decode("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        json.dumps(manifest, ensure_ascii=False).encode("utf-8")  # half a letter (\ud800) could not be written
+    except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path}: its {MANIFEST} is not JSON ({error}).") from error
     if not isinstance(manifest, dict) or manifest.get("format") != "ipseg pack":
         raise UserError(f"{path} is a zip file, but no pack: {MANIFEST} does not say so.")
@@ -49,7 +54,7 @@ def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         listed = {str(name): (int(facts["bytes"]), str(facts["sha256"])) for name, facts in manifest["files"].items()}
         if not isinstance(manifest["step"], int) or manifest["step"] != len(manifest["base"]["classes"]):
             raise TypeError(f"step {manifest['step']!r}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: its {MANIFEST} is damaged ({error!r}).") from error
     _require_listed(archive, listed, path)
     return manifest
@@ -61,7 +66,7 @@ def require_inside(name: str, where: str) -> None:
     leaves = path.is_absolute() or windows.drive or windows.root or ".." in windows.parts or "\0" in name
     if leaves or str(path) != name or "\\" in name:
         raise UserError(f'{where} names "{name}", which leaves its folder. Nothing was written.')
-    if not KNOWN.fullmatch(name):
+    if not KNOWN.fullmatch(name) or max(len(part.encode()) for part in path.parts) > LONGEST:
         raise UserError(f'{where} holds "{name}", which belongs to no pack. Nothing was written.')
 
 
@@ -74,6 +79,8 @@ def _require_harmless(archive: zipfile.ZipFile, path: Path) -> None:
     for info in members:
         if info.filename != MANIFEST:
             require_inside(info.orig_filename, f"the pack {path}")
+        if info.header_offset < 0:
+            raise UserError(f'{path} is damaged: "{info.filename}" begins before the file does. Get a whole copy.')
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
             raise UserError(f'{path}: "{info.filename}" is a link or no plain file. Nothing was written.')

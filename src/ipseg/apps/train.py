@@ -9,9 +9,12 @@ from typing import Any
 
 from ipseg.config import override, to_dict, to_yaml
 from ipseg.data.filed import FileSplit
+from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base
 from ipseg.errors import UserError
+from ipseg.evaluation.results import RunResult
+from ipseg.progress import silence
 
 
 def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> Recipe:
@@ -20,6 +23,12 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
         return load_recipe(recipe, assignments)
     values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
     return make_recipe(override(values, assignments))
+
+
+def train(recipe: Recipe, folder: Path, *, resume: bool = False, quiet: bool = False) -> RunResult:
+    """Learn every step of a recipe in a folder; `quiet` is about all that goes on meanwhile."""
+    with silence(wanted=quiet):
+        return run(recipe, folder, resume=resume, quiet=quiet)
 
 
 def default_folder(given: object, recipe: Recipe) -> Path:

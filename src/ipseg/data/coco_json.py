@@ -15,6 +15,8 @@ from ipseg.scenario.split import BACKGROUND, MAX_CLASSES
 
 T = TypeVar("T")
 
+MOST_PIXELS = 178_956_970  # Pillow reads no larger picture
+
 
 @dataclass(frozen=True)
 class Region:
@@ -55,7 +57,7 @@ def read_annotations(path: Path, tree: str = "") -> Annotations:
         raise UserError(f"{path} is missing. Expected:\n{tree}") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(
@@ -78,6 +80,8 @@ def _read(path: Path, _: tuple[int, int]) -> Annotations:
     pictures: dict[str, AnnotatedPicture] = {}
     for image in data["images"]:
         picture = AnnotatedPicture(str(image["file_name"]), int(image["height"]), int(image["width"]))
+        if min(picture.height, picture.width) < 1 or picture.height * picture.width > MOST_PIXELS:
+            raise UserError(f"{path} says that {picture.file} has {picture.width} x {picture.height} pixels.")
         name = as_name(picture.file)
         if name in pictures or image["id"] in by_id:
             raise UserError(f"{path} lists the picture {picture.file} or its id {image['id']} twice.")

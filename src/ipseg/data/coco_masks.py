@@ -20,6 +20,8 @@ from ipseg.data.source import Mask
 from ipseg.errors import UserError
 from ipseg.scenario.split import IGNORE
 
+FARTHEST = 1e6
+"""Pixels from the picture's corner that a polygon may reach."""
 _ONE_AT_A_TIME = threading.Lock()
 """Warnings are switched off and on again for all threads, and several may read masks."""
 
@@ -78,23 +80,60 @@ def _shape(given: Any, picture: AnnotatedPicture, json: Path) -> NDArray[np.bool
     size = (picture.height, picture.width)
     try:
         if isinstance(given, list):
-            if any(len(polygon) % 2 for polygon in given):
-                raise ValueError("a polygon with half a point")
-            areas = [polygon for polygon in given if len(polygon) >= 6]  # two points enclose nothing
+            areas = [polygon for polygon in map(_polygon, given) if len(polygon) >= 6]  # two points enclose nothing
             if not areas:
                 return np.zeros(size, dtype=bool)
-            run_lengths = coding.merge(coding.frPyObjects(areas, *size))
-        elif isinstance(given["counts"], list):
-            run_lengths = coding.frPyObjects(given, *given["size"])
+            packed = coding.merge(coding.frPyObjects(areas, *size))
         else:
-            run_lengths = given
-        if tuple(run_lengths["size"]) != size:
-            raise ValueError(f"its size is {run_lengths['size']}, the picture's {list(size)}")
+            packed = coding.frPyObjects({"size": list(size), "counts": _run_lengths(given, size)}, *size)
         with _ONE_AT_A_TIME, warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
             warnings.simplefilter("ignore", DeprecationWarning)
-            return np.asarray(coding.decode(run_lengths), dtype=bool)
+            return np.asarray(coding.decode(packed), dtype=bool)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise UserError(f"{json} has a region of {picture.file} that cannot be drawn ({error!r}).") from error
+
+
+def _polygon(given: list[float]) -> list[float]:
+    """Checked: pycocotools crashes on points that are very far away, and never ends on ones that are no numbers."""
+    if len(given) % 2:
+        raise ValueError("a polygon with half a point")
+    points = np.asarray(given, dtype=np.float64)
+    if points.ndim != 1 or not (np.abs(points) <= FARTHEST).all():  # NaN is not
+        raise ValueError("a polygon with a point that is nowhere near the picture")
+    return [float(point) for point in points]
+
+
+def _run_lengths(given: dict[str, Any], size: tuple[int, int]) -> list[int]:
+    """Checked: where they end before the picture does, pycocotools leaves in the rest what the memory held before."""
+    if tuple(given["size"]) != size:
+        raise ValueError(f"its size is {given['size']}, the picture's {list(size)}")
+    counts = _unpacked(given["counts"]) if isinstance(given["counts"], str) else [int(n) for n in given["counts"]]
+    if min(counts, default=0) < 0 or sum(counts) != size[0] * size[1]:
+        raise ValueError(f"its run lengths make {sum(counts)} pixels, the picture has {size[0] * size[1]}")
+    return counts
+
+
+def _unpacked(text: str) -> list[int]:
+    """The numbers in COCO's text: five bits a letter, the sixth says that more follow.
+
+    From the fourth on, a number is the difference to the last but one.
+
+    >>> _unpacked("52223")
+    [5, 2, 2, 4, 5]
+    """
+    counts: list[int] = []
+    number = shift = 0
+    for letter in text:
+        bits = ord(letter) - 48
+        number |= (bits & 0x1F) << shift
+        shift += 5
+        if bits & 0x20:
+            continue
+        if bits & 0x10:
+            number -= 1 << shift  # the highest bit is the sign
+        counts.append(number + (counts[-2] if len(counts) > 2 else 0))
+        number = shift = 0
+    return counts
 
 
 def _pycocotools() -> Any:

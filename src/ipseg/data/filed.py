@@ -87,10 +87,6 @@ class FileSplit:
         """What `read_mask` reads its mask from."""
         return self._masks.path(self.names[index])
 
-    def saliency_path(self, index: int) -> Path | None:
-        """Where its saliency map lies; none where maps are not read from files."""
-        return self.maps.path(self.names[index])
-
     def image(self, index: int) -> Image:
         """RGB, turned as its EXIF says."""
         return read_image(self.image_path(index))
@@ -121,6 +117,10 @@ def _walk(folder: Path, root: Path) -> Iterator[Path]:
             continue
         if entry.is_symlink():
             require_inside(path, root)
+            if entry.is_dir() and not folder.resolve().is_relative_to(path.resolve()):
+                raise UserError(
+                    f"{path} is a link to a folder, and such are not followed: put the folder itself there."
+                )
         if entry.is_dir(follow_symlinks=False):  # a link to a folder above would never end
             yield from _walk(path, root)
         elif entry.is_file():

