@@ -55,16 +55,16 @@ def display_names(results: Sequence[RunResult]) -> list[str]:
 
 def comparison_rows(results: Sequence[RunResult]) -> list[Row]:
     """One row a run. Best is best among the finished runs of the same scenario that saw nothing they must not see."""
-    numbers = [_numbers(result) for result in results]
+    measured = [numbers(result) for result in results]
     rows = []
-    for result, name, own in zip(results, display_names(results), numbers, strict=True):
+    for result, name, own in zip(results, display_names(results), measured, strict=True):
         rivals = [
             theirs
-            for rival, theirs in zip(results, numbers, strict=True)
+            for rival, theirs in zip(results, measured, strict=True)
             if _contest(rival) == _contest(result) and _competes(rival)
         ]
         cells = tuple(
-            Cell(percent(own[column]), best=_competes(result) and _is_best(column, own, rivals)) for column in COLUMNS
+            Cell(percent(own[column]), best=_competes(result) and is_best(column, own, rivals)) for column in COLUMNS
         )
         rows.append(Row(name, f"{result.scenario} {result.setting}", cells))
     return rows
@@ -84,7 +84,8 @@ def learned_at_once(result: RunResult, results: Sequence[RunResult]) -> bool:
     return result.complete and len(result.steps) == 1 < max(len(other.steps) for other in results)
 
 
-def _numbers(result: RunResult) -> dict[str, float | None]:
+def numbers(result: RunResult) -> dict[str, float | None]:
+    """What a run's row says, by COLUMNS: fractions, none where nothing was measured."""
     final = result.final()
     miou = final.get("miou", {})
     values = {column: miou.get(column) for column in COLUMNS[:4]}
@@ -99,7 +100,7 @@ def _competes(result: RunResult) -> bool:
     return result.complete and not result.oracle
 
 
-def _is_best(column: str, own: dict[str, float | None], rivals: Sequence[dict[str, float | None]]) -> bool:
+def is_best(column: str, own: dict[str, float | None], rivals: Sequence[dict[str, float | None]]) -> bool:
     """Whether no rival shows a better number; runs that show the same one share the honour. Alone, none is best."""
     shown = [float(percent(value)) for rival in rivals if (value := rival[column]) is not None]
     value = own[column]

@@ -20,11 +20,11 @@ def comparison(results: Sequence[RunResult]) -> Table:
     rows = comparison_rows(results)
     mixed = len({row.scenario for row in rows}) > 1
     title = None if mixed or not rows else rows[0].scenario
-    table = _table(title, ["method", "scenario"] if mixed else ["method"], COLUMNS)
+    table = plain_table(title, ["method", "scenario"] if mixed else ["method"], COLUMNS)
     table.caption = Text(".\n".join(notes(results)) + ".", style="dim")
     for row in rows:
         head = [row.name, row.scenario] if mixed else [row.name]
-        table.add_row(*map(Text, head), *map(_rich, row.cells))
+        table.add_row(*map(Text, head), *map(rich_cell, row.cells))
     return table
 
 
@@ -33,17 +33,17 @@ def markdown(results: Sequence[RunResult]) -> str:
     rows = comparison_rows(results)
     mixed = len({row.scenario for row in rows}) > 1
     head = ["method", "scenario"] if mixed else ["method"]
-    lines = [_line([*head, *COLUMNS]), _line(["---"] * len(head) + ["---:"] * len(COLUMNS))]
+    lines = [table_line([*head, *COLUMNS]), table_line(["---"] * len(head) + ["---:"] * len(COLUMNS))]
     for row in rows:
         cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
-        lines.append(_line([_escaped(name) for name in (row.name, row.scenario)[: len(head)]] + cells))
+        lines.append(table_line([escaped(name) for name in (row.name, row.scenario)[: len(head)]] + cells))
     return "\n".join([*lines, "", *(f"{note}.  " for note in notes(results))]).rstrip() + "\n"
 
 
 def steps_table(result: RunResult) -> Table:
     """One row a step: what was learned, and how good everything known by then is."""
     title = f"{result.name} · {result.scenario} {result.setting} · seed {result.seed}"
-    table = _table(title, ["step", "new classes"], ["base", "new", "all", "images right"])
+    table = plain_table(title, ["step", "new classes"], ["base", "new", "all", "images right"])
     table.caption = Text("mIoU in percent; images right: posterior and pixels find exactly the classes shown.", "dim")
     for step in result.steps:
         groups = [percent(step.miou.get(group)) for group in ("base", "new", "all")]
@@ -54,7 +54,7 @@ def steps_table(result: RunResult) -> Table:
 
 def class_table(step: StepResult) -> Table:
     """The IoU of every class after a step, in the order of learning, with a bar to see it at a glance."""
-    table = _table(f"after step {step.step}", ["class"], ["IoU"])
+    table = plain_table(f"after step {step.step}", ["class"], ["IoU"])
     table.add_column("")
     for name, value in step.iou.items():
         style = "dim" if name == BACKGROUND else "bold" if name in step.new else ""
@@ -65,7 +65,8 @@ def class_table(step: StepResult) -> Table:
     return table
 
 
-def _table(title: str | None, words: Sequence[str], numbers: Sequence[str]) -> Table:
+def plain_table(title: str | None, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    """The frame of every table here: words to the left, numbers to the right."""
     table = Table(title=Text(title, style="bold") if title else None, box=box.SIMPLE_HEAD, caption_justify="left")
     table.title_justify = "left"
     for word in words:
@@ -75,15 +76,17 @@ def _table(title: str | None, words: Sequence[str], numbers: Sequence[str]) -> T
     return table
 
 
-def _rich(cell: Cell) -> Text:
+def rich_cell(cell: Cell) -> Text:
+    """A number, the best in bold."""
     return Text(cell.text, style="bold green" if cell.best else "")
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_line(cells: Sequence[str]) -> str:
+    """A line of a Markdown table."""
     return "| " + " | ".join(cells) + " |"
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     """A name that Markdown shows as it is."""
     for special in "\\|*_`<[":
         name = name.replace(special, "\\" + special)

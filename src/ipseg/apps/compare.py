@@ -1,0 +1,116 @@
+"""Runs side by side: where their results are, which of them differ in seeds alone, and what the paper says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ipseg.apps.sweep_read import flat
+from ipseg.config import Settings, read_yaml
+from ipseg.engine.folder import FREE
+from ipseg.errors import UserError
+from ipseg.evaluation.metrics import miou_groups
+from ipseg.evaluation.results import RunResult
+from ipseg.report.compare import Entry, Section, sections
+from ipseg.report.paper import published_for
+
+SEEDS = {"seed", "data.seed"}
+MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
+"""The paper's tables of results, where it says a number twice."""
+
+
+def compare(paths: Sequence[Path]) -> list[Section]:
+    """The runs of these folders, results.json files and sweeps, a section for every scenario."""
+    files = list(dict.fromkeys(file.resolve() for path in paths for file in find_results(path)))
+    entries = [read_entry(file) for file in files]
+    return sections(_with_bounds(entries))
+
+
+def find_results(path: Path) -> list[Path]:
+    """The results that a path stands for: a file, a run's folder, or a folder of runs such as a sweep's."""
+    if path.is_file():
+        return [path]
+    if (path / "results.json").is_file():
+        return [path / "results.json"]
+    if (path / "run.json").is_file():
+        raise UserError(f"{path} is a run that has not finished a step: there is nothing to compare yet.")
+    found = sorted([*path.glob("*/results.json"), *path.glob("runs/*/results.json")], key=_in_the_order_of(path))
+    if not found:
+        raise UserError(
+            f"no results in {path}. Give a run's folder, its results.json, or a sweep's folder; "
+            "`ipseg train` and `ipseg sweep` make them."
+        )
+    return found
+
+
+def _in_the_order_of(sweep: Path) -> Any:
+    """As a sweep's grid lists them; others by name."""
+    plan = sweep / "sweep.json"
+    names = [run["name"] for run in json.loads(plan.read_text(encoding="utf-8"))["runs"]] if plan.is_file() else []
+    places = {name: place for place, name in enumerate(names)}
+    return lambda file: (places.get(file.parent.name, len(places)), str(file))
+
+
+def read_entry(file: Path) -> Entry:
+    """A run by its results; its recipe stands beside them in its folder."""
+    try:
+        result = RunResult.read(file)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{file} is not the results.json of a run ({type(error).__name__}: {error}).") from error
+    recipe = file.with_name("recipe.yaml")
+    values = read_yaml(recipe, "the run's recipe") if recipe.is_file() else {}
+    settings = {key: value for key, value in flat(values).items() if key not in FREE | SEEDS}
+    told = settings or {str(key): value for key, value in result.info.items()}  # a lone file knows little more
+    alike = [result.method, result.scenario, result.setting, result.oracle, "" if settings else result.name]
+    return Entry(
+        result=result,
+        group=json.dumps([alike, sorted(told.items())], default=str),
+        settings=told,
+        paper=paper_number(values, result) if values else None,
+    )
+
+
+def paper_number(recipe: Settings, result: RunResult) -> float | None:
+    """The paper's mIoU over all classes, if data, scenario, setting, method, backbone and memory are the paper's."""
+    data, _, name = result.scenario.rpartition("/")
+    scenario = recipe["scenario"]
+    if data != recipe["data"]["name"] or any(scenario.get(key) for key in ("order", "classes", "steps")):
+        return None  # some of the classes, or in another order
+    method = recipe["method"] | {"name": recipe["method"]["name"].removesuffix("_m")}  # the paper's memory says it
+    numbers = published_for(recipe | {"scenario": scenario | {"name": name}, "method": method})
+    found = [number for number in numbers if (number.measure, number.group) == ("miou", "all") and number.last]
+    main = [number for number in found if number.where in MAIN] or found
+    return main[0].value if main else None
+
+
+def _with_bounds(entries: Sequence[Entry]) -> list[Entry]:
+    """Joint training stands in the table of every scenario that ends with the same classes, grouped as that one."""
+    rivals = [entry for entry in entries if not _joint(entry)]
+    places: dict[tuple[str, str], RunResult] = {}
+    for run in (entry.result for entry in rivals if entry.result.complete and entry.result.steps):
+        places.setdefault((run.scenario, run.setting), run)
+    bounds = []
+    for joint in filter(_joint, entries):
+        fitting = [run for run in places.values() if _same_classes(joint.result, run)]
+        bounds += [_as_bound(joint, run) for run in fitting] or [joint]
+    return rivals + bounds
+
+
+def _as_bound(joint: Entry, rival: RunResult) -> Entry:
+    last = joint.result.steps[-1]
+    base, new = rival.steps[0].new, [name for step in rival.steps[1:] for name in step.new]
+    regrouped = replace(last, miou=miou_groups(last.iou, base, new))
+    result = replace(joint.result, scenario=rival.scenario, setting=rival.setting, steps=(regrouped,))
+    return replace(joint, result=result, bound=True)
+
+
+def _joint(entry: Entry) -> bool:
+    return entry.result.complete and bool(entry.result.steps) and entry.result.scenario.endswith("/joint")
+
+
+def _same_classes(one: RunResult, other: RunResult) -> bool:
+    data = {run.scenario.rpartition("/")[0] for run in (one, other)}
+    return len(data) == 1 and set(one.steps[-1].iou) == set(other.steps[-1].iou)

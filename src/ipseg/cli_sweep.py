@@ -1,0 +1,115 @@
+"""The commands around many runs: start a grid of them, put them side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ipseg._command import STOPPED, complain, example, show
+
+if TYPE_CHECKING:
+    from ipseg.apps.sweep_schedule import Job
+    from ipseg.report.compare import Section
+
+FAILED = 1
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable.")
+]
+
+
+def mount(app: typer.Typer) -> None:
+    """Make these commands commands of `ipseg`."""
+    app.command(
+        epilog=example(
+            "ipseg sweep grid.yaml --dry-run",
+            "ipseg sweep grid.yaml --jobs-per-gpu 4 --out runs/grid",
+            "ipseg sweep grid.yaml --engine slurm --slurm partition=gpu --slurm timeout_min=240",
+        )
+    )(sweep)
+    app.command(
+        epilog=example("ipseg compare runs/one runs/two", "ipseg compare runs/grid --format latex > table.tex")
+    )(compare)
+
+
+def sweep(
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="A YAML file of runs; docs/sweep.md shows how.")],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where everything goes; by default runs/GRID.")
+    ] = None,
+    changes: Changes = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; write nothing.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Start nothing; compare what is there.")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Runs at the same time; by default 1 on a CPU.")] = None,
+    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", help="Runs at the same time on each GPU.")] = 1,
+    engine: Annotated[
+        Literal["local", "slurm"], typer.Option("--engine", help="Processes of this machine, or jobs of SLURM.")
+    ] = "local",
+    slurm: Annotated[
+        list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="An option of SLURM; repeatable.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Run a grid of methods, scenarios, seeds and settings. The same command goes on where it was cut."""
+    from rich.console import Console
+
+    from ipseg.apps.sweep import Engine, Sweep, slurm_options
+    from ipseg.apps.sweep_plan import plan_table
+
+    chosen = Engine(kind=engine, jobs=jobs, jobs_per_gpu=jobs_per_gpu, slurm=slurm_options(slurm or ()))
+    whole = Sweep(grid, out, changes or ())
+    if dry_run:
+        show(plan_table(whole.plan))
+        typer.echo(f"The runs would go to {whole.out / 'runs'}.")
+        return
+    ended = [] if table else whole.run(chosen, Console(stderr=True), quiet=quiet)
+    sections = whole.table()
+    _show_sections(sections)
+    if sections:
+        typer.echo(f"compared: {whole.out / 'comparison.md'}, {whole.out / 'comparison.json'}")
+    elif table:
+        complain(f"no run of the grid has finished a step in {whole.out}; there is nothing to compare yet.")
+    _end(ended)
+
+
+def _end(jobs: list[Job]) -> None:
+    """Say what failed and what was stopped, and how to go on."""
+    from ipseg.apps.sweep import last_words
+
+    failed = [job for job in jobs if job.state == "failed"]
+    left = [job for job in jobs if job.state in ("waiting", "stopped")]
+    for job in failed:
+        complain("\n  ".join([f"{job.name} failed ({job.why}); its log is {job.log}", *last_words(job)]))
+    if left:
+        complain(f"stopped: {len(left)} of {len(jobs)} runs are not finished. The same command goes on with them.")
+        raise typer.Exit(STOPPED)
+    if failed:
+        complain(f"{len(failed)} of {len(jobs)} runs failed. The same command tries them again.")
+        raise typer.Exit(FAILED)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")],
+    *,
+    style: Annotated[
+        Literal["table", "markdown", "latex", "csv"], typer.Option("--format", help="For whom it is.")
+    ] = "table",
+) -> None:
+    """Put runs side by side. Mean and spread over seeds, the best in bold, the paper's number where it has one."""
+    from ipseg.apps.compare import compare as gather
+    from ipseg.report.compare_formats import latex, markdown, to_csv
+
+    sections = gather(runs)
+    if style == "table":
+        _show_sections(sections)
+    else:
+        typer.echo({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), nl=False)
+
+
+def _show_sections(sections: list[Section]) -> None:
+    from ipseg.report.compare_formats import rich_tables
+
+    if sections:
+        show(rich_tables(sections))

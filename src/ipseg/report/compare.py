@@ -1,0 +1,201 @@
+"""Runs side by side, as plain values: seeds as one row with mean and spread, scenarios apart, the paper beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ipseg.evaluation.results import RunResult
+from ipseg.report.rows import COLUMNS, DAGGER, Cell, is_best, numbers, percent
+
+MOST_TOLD = 3
+"""Settings that tell rows of one name apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One run and what is known about it."""
+
+    result: RunResult
+    group: str
+    """Runs of one group differ in their seeds alone."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of its recipe, as `section.key`; nothing where there is only a results.json."""
+    bound: bool = False
+    """It learned all classes at once: what can be reached, not a rival."""
+    paper: float | None = None
+    """What the paper measured over all classes, in percent, where the setting is the paper's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One row: what was measured with one group of settings, over its seeds."""
+
+    name: str
+    method: str
+    seeds: tuple[int, ...]
+    means: Mapping[str, float | None]
+    spreads: Mapping[str, float | None]
+    """The standard deviation over seeds; none of a single one."""
+    cells: tuple[Cell, ...] = ()
+    """In the order of COLUMNS."""
+    oracle: tuple[str, ...] = ()
+    bound: bool = False
+    state: str = ""
+    """How far an unfinished run is; its numbers are not told."""
+    paper: float | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its name with what a reader must not overlook."""
+        dagger = f" {DAGGER}" if self.oracle or self.bound else ""
+        return self.name + dagger + (f" ({self.state})" if self.state else "")
+
+    @property
+    def rival(self) -> bool:
+        """Whether it may be the best."""
+        return not (self.oracle or self.bound or self.state)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The runs of one scenario."""
+
+    scenario: str
+    setting: str
+    lines: Sequence[Line]
+
+    @property
+    def title(self) -> str:
+        """What heads its table."""
+        return f"{self.scenario} {self.setting}"
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether a row has a number of the paper."""
+        return any(line.paper is not None for line in self.lines)
+
+
+def notes(sections: Sequence[Section]) -> list[str]:
+    """What a reader must know to read the tables."""
+    lines = [line for section in sections for line in section.lines]
+    said = ["mIoU in percent after the last step; base counts background; average is all over the steps"]
+    if any(len(line.seeds) > 1 for line in lines):
+        said.append("mean ± standard deviation of n runs that differ in their seeds")
+    if any(line.bound for line in lines):
+        said.append(f"{DAGGER} learned all classes at once: a bound, not a rival")
+    seen = sorted({setting for line in lines for setting in line.oracle})
+    if seen:
+        said.append(f"{DAGGER} saw labels that a step must not see ({', '.join(seen)}): a bound, not a rival")
+    if any(line.state for line in lines):
+        said.append("a run that is not finished has no numbers here and counts nowhere")
+    if any(section.has_paper for section in sections):
+        said.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
+    return said
+
+
+def sections(entries: Sequence[Entry]) -> list[Section]:
+    """A section a scenario, in the order in which they come; in each the rows, bounds and unfinished runs last."""
+    scenarios = dict.fromkeys((entry.result.scenario, entry.result.setting) for entry in entries)
+    return [
+        Section(scenario, setting, _lines([entry for entry in entries if _of(entry) == (scenario, setting)]))
+        for scenario, setting in scenarios
+    ]
+
+
+def _of(entry: Entry) -> tuple[str, str]:
+    return entry.result.scenario, entry.result.setting
+
+
+def _lines(entries: Sequence[Entry]) -> list[Line]:
+    names = _names(entries)
+    groups = dict.fromkeys(entry.group for entry in entries if entry.result.complete)
+    finished = [
+        _line(names[group], [entry for entry in entries if entry.group == group and entry.result.complete])
+        for group in groups
+    ]
+    left = [_unfinished(names[entry.group], entry) for entry in entries if not entry.result.complete]
+    lines = sorted(finished, key=lambda line: line.bound) + left
+    rivals = [dict(line.means) for line in lines if line.rival]
+    return [_with_cells(line, rivals) for line in lines]
+
+
+def _line(name: str, runs: Sequence[Entry]) -> Line:
+    first = runs[0]
+    measured = [_numbers(run) for run in runs]
+    values = {column: [run[column] for run in measured] for column in COLUMNS}
+    return Line(
+        name=name,
+        method=first.result.method,
+        seeds=tuple(run.result.seed for run in runs),
+        means={column: _mean(found) for column, found in values.items()},
+        spreads={column: _spread(found) for column, found in values.items()},
+        oracle=first.result.oracle,
+        bound=first.bound,
+        paper=first.paper,
+    )
+
+
+def _unfinished(name: str, entry: Entry) -> Line:
+    nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
+    result = entry.result
+    state = f"seed {result.seed}: {len(result.steps)} of {result.info.get('steps', '?')} steps"
+    return Line(name=name, method=result.method, seeds=(result.seed,), means=nothing, spreads=nothing, state=state)
+
+
+def _numbers(run: Entry) -> dict[str, float | None]:
+    """A bound knows no steps, so it has no average over them."""
+    return numbers(run.result) | ({"average": None, "forgetting": None} if run.bound else {})
+
+
+def _with_cells(line: Line, rivals: Sequence[dict[str, float | None]]) -> Line:
+    cells = tuple(
+        Cell(
+            say(line.means[column], line.spreads[column]),
+            best=line.rival and is_best(column, dict(line.means), rivals),
+        )
+        for column in COLUMNS
+    )
+    return Line(**{**vars(line), "cells": cells})
+
+
+def say(mean: float | None, spread: float | None) -> str:
+    """Mean and spread in percent.
+
+    >>> say(0.6149, 0.012), say(0.6149, None), say(None, None)
+    ('61.5 ± 1.2', '61.5', '–')
+    """
+    return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None as soon as one is missing: a mean over fewer seeds than the row says would be another number."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def _spread(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.stdev(known) if len(known) == len(values) > 1 else None
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def _names(entries: Sequence[Entry]) -> dict[str, str]:
+    """What each group is called: the name of its first run, and the settings that tell groups of one name apart."""
+    firsts = {entry.group: entry for entry in reversed(entries)}
+    names = {}
+    for group, first in firsts.items():
+        alike = [other for other in firsts.values() if other.result.name == first.result.name]
+        names[group] = first.result.name + _difference(first, alike)
+    return names
+
+
+def _difference(one: Entry, alike: Sequence[Entry]) -> str:
+    keys = dict.fromkeys(key for other in alike for key in other.settings)
+    differing = [key for key in keys if len({str(other.settings.get(key)) for other in alike}) > 1]
+    told = [f"{key}={one.settings.get(key)}" for key in differing[:MOST_TOLD]]
+    return f" [{', '.join([*told, *(['...'] if len(differing) > MOST_TOLD else [])])}]" if told else ""

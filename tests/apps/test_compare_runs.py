@@ -1,0 +1,128 @@
+"""`ipseg compare`: which files a path stands for, which runs are one row, and when the paper has a number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from ipseg.apps.compare import compare, paper_number
+from ipseg.cli import app
+from ipseg.config import override, to_dict
+from ipseg.engine.recipe import load_recipe
+from ipseg.errors import UserError
+from ipseg.evaluation.results import RunResult
+
+
+@pytest.fixture
+def copies(tiny_run, tmp_path):
+    """Makes a folder with results and recipe as tiny_run's, with changes."""
+
+    def make(place: str, changes: list[str], **result) -> Path:
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        recipe = yaml.safe_load((tiny_run / "recipe.yaml").read_text())
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(override(recipe, changes)))
+        results = json.loads((tiny_run / "results.json").read_text()) | result
+        (folder / "results.json").write_text(json.dumps(results))
+        return folder
+
+    return make
+
+
+def shown(sections) -> dict[str, list[tuple[str, int]]]:
+    return {section.title: [(line.shown, len(line.seeds)) for line in section.lines] for section in sections}
+
+
+def test_runs_that_differ_in_seeds_alone_are_one_row(copies):
+    paths = [
+        copies("a", []),
+        copies("b", ["seed=1", "data.seed=1", "name=other", "training.workers=9"], seed=1),
+        copies("c", ["memory.size=3"], name="less"),
+        copies("d", ["scenario.setting=disjoint"], setting="disjoint"),
+    ]
+    assert shown(compare(paths)) == {
+        "scenes/2-1 overlap": [("ipseg", 2), ("less", 1)],
+        "scenes/2-1 disjoint": [("ipseg", 1)],
+    }
+
+
+def test_a_path_is_a_run_its_results_or_a_folder_of_runs(copies, tmp_path):
+    copies("sweep/runs/b", ["memory.size=3"], name="b")
+    copies("sweep/runs/a", [], name="a")
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps({"runs": [{"name": "b"}, {"name": "a"}]}))
+    whole = shown(compare([tmp_path / "sweep"]))
+    assert whole == {"scenes/2-1 overlap": [("b", 1), ("a", 1)]}  # as the grid lists them
+    parts = [tmp_path / "sweep" / "runs" / "b", tmp_path / "sweep" / "runs" / "a" / "results.json"]
+    assert shown(compare(parts)) == whole
+    assert shown(compare([*parts, tmp_path / "sweep"])) == whole  # none counts twice
+
+
+def test_results_without_a_recipe_are_compared_by_what_they_know(copies, tmp_path):
+    for index, size in enumerate((100, 100, 0)):
+        folder = copies(str(index), [], seed=index, info={"steps": 3, "memory": size})
+        (folder / "recipe.yaml").unlink()
+    rows = shown(compare([tmp_path / name for name in "012"]))["scenes/2-1 overlap"]
+    assert rows == [("ipseg [memory=100]", 2), ("ipseg [memory=0]", 1)]
+
+
+def test_joint_training_stands_beside_every_scenario_in_its_groups(copies):
+    iou = {"background": 0.9, "cow": 0.8, "bus": 0.7, "horse": 0.5, "car": 0.3}
+    step = {"step": 0, "new": ["cow", "bus", "horse", "car"], "iou": iou, "miou": {"all": 0.64, "base": 0.64}}
+    joint = copies("joint", ["scenario.name=joint"], name="joint", scenario="scenes/joint", steps=[step],
+                   info={"steps": 1})  # fmt: skip
+    (alone,) = compare([joint])
+    assert (alone.title, alone.lines[0].shown) == ("scenes/joint overlap", "joint")
+    beside = compare([joint, copies("a", []), copies("d", ["scenario.setting=disjoint"], setting="disjoint")])
+    assert [section.title for section in beside] == ["scenes/2-1 overlap", "scenes/2-1 disjoint"]
+    assert [line.shown for line in beside[1].lines] == ["ipseg", "joint †"]
+    assert [cell.text for cell in beside[0].lines[1].cells[:3]] == ["80.0", "40.0", "64.0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "paper"),
+    [
+        ([], 81.5),
+        (["memory.size=0"], 75.4),
+        (["training.epochs=1", "seed=4"], 81.5),
+        (["memory.size=50"], 80.8),
+        (["memory.size=33"], None),
+        (["method.alpha_bc=0.2"], None),
+        (["model.backbone.name=resnet50.a1_in1k"], None),
+        (["scenario.order=3"], None),
+        (["scenario.name=voc_animals/2-1"], None),
+        (["scenario.name=voc_animals/joint"], None),
+        (["data.name=scenes"], None),
+    ],
+    ids=str,
+)
+def test_the_paper_is_quoted_only_where_the_setting_is_the_papers(tiny_run, changes, paper):
+    recipe = override(to_dict(load_recipe("voc_15-1_ipseg_swin-b")), changes)
+    name = recipe["scenario"]["name"] if "/" in recipe["scenario"]["name"] else f"voc/{recipe['scenario']['name']}"
+    result = RunResult(name="x", method="ipseg", scenario=name, setting="overlap", seed=0, steps=())
+    assert paper_number(recipe, result) == paper
+
+
+def test_nothing_to_compare_is_explained(tmp_path, tiny_run):
+    with pytest.raises(UserError, match=r"no results in .*nowhere.*`ipseg sweep`"):
+        compare([tmp_path / "nowhere"])
+    shutil.copy(tiny_run / "run.json", tmp_path / "run.json")
+    with pytest.raises(UserError, match="has not finished a step"):
+        compare([tmp_path])
+    (tmp_path / "results.json").write_text('{"version": 1}')
+    with pytest.raises(UserError, match=r"is not the results\.json of a run"):
+        compare([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("style", "sign"), [("table", "─"), ("markdown", "| --- |"), ("latex", "tabular"), ("csv", ",")]
+)
+def test_the_command_speaks_every_format(tiny_run, style, sign):
+    result = CliRunner().invoke(app, ["compare", str(tiny_run), "--format", style])
+    assert result.exit_code == 0
+    assert sign in result.output
+    assert "ipseg" in result.output

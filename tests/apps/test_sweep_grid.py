@@ -1,0 +1,187 @@
+"""What a grid's file means, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ipseg.apps import sweep_grid
+from ipseg.apps.sweep_grid import Grid
+from ipseg.apps.sweep_plan import make_plan
+from ipseg.errors import UserError
+
+
+@pytest.fixture
+def grid(tmp_path, tiny_settings):
+    """Makes a grid on the recipe tiny.yaml beside it."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_settings))
+
+    def make(text: str, base: str = "base: tiny.yaml\n") -> Grid:
+        file = tmp_path / "grid.yaml"
+        file.write_text(base + text)
+        return Grid.read(file)
+
+    return make
+
+
+def names(grid: Grid) -> list[str]:
+    return [cell.name for cell in grid.cells()]
+
+
+def test_a_grid_is_the_product_of_its_axes_with_seeds_changing_fastest(grid):
+    made = grid("runs: {ipseg: {}, none: {memory: {size: 0}}}\nscenarios: [2-1, 2-2 disjoint]\nseeds: [0, 1]")
+    assert names(made) == [
+        f"{run}_{scenario}_s{seed}"
+        for run in ("ipseg", "none")
+        for scenario in ("2-1", "2-2-disjoint")
+        for seed in (0, 1)
+    ]
+    cell = made.cells()[-1]
+    assert cell.settings["memory"]["size"] == 0
+    assert cell.settings["scenario"] == {"name": "2-2", "setting": "disjoint"}
+    assert (cell.settings["seed"], cell.settings["data"].get("seed")) == (1, None)
+    assert cell.settings["name"] == "none"
+
+
+def test_settings_are_varied_and_named(grid):
+    made = grid("runs: {ipseg: {}}\nvary: {memory.size: [3, 9], method.noise_filtering: [true, false]}")
+    assert names(made)[1] == "ipseg_2-1_memory.size=3_method.noise_filtering=false_s0"
+    assert made.cells()[1].settings["method"] == {"name": "ipseg", "noise_filtering": False}
+    assert made.cells()[1].label == "ipseg, memory.size=3, method.noise_filtering=false"
+
+
+def test_a_seed_may_set_more_than_the_seed(grid):
+    (_, cell) = grid("seeds: [0, 5]\nseeded: [seed, data.seed]").cells()
+    assert (cell.settings["seed"], cell.settings["data"]["seed"]) == (5, 5)
+
+
+def test_some_runs_are_left_out_and_others_added(grid):
+    made = grid(
+        """
+runs: {a: {}, b: {memory: {size: 0}}, c: {memory: {size: 1}}}
+scenarios: [2-1, 2-2]
+seeds: [0, 1]
+without:
+  - {runs: [b, c], scenarios: 2-2}
+  - {runs: c, seeds: 1}
+also:
+  - {runs: [a], scenarios: [3-1], seeds: [7]}
+  - {runs: [c], scenarios: [2-1], seeds: [0], vary: {memory.size: [2]}}
+  - {runs: [a], scenarios: [2-1]}
+"""
+    )
+    assert names(made) == [
+        "a_2-1_s0", "a_2-1_s1", "a_2-2_s0", "a_2-2_s1", "b_2-1_s0", "b_2-1_s1", "c_2-1_s0",
+        "a_3-1_s7", "c_2-1_memory.size=2_s0",
+    ]  # fmt: skip
+
+
+def test_a_run_that_names_its_own_scenario_is_run_once(grid):
+    made = grid("runs: {ipseg: {}, joint: {scenario: {name: joint}}}\nscenarios: [2-1, 3-1]\nseeds: [0]")
+    assert names(made) == ["ipseg_2-1_s0", "ipseg_3-1_s0", "joint_s0"]
+
+
+def test_scenarios_may_have_names_and_settings_of_their_own(grid):
+    made = grid("scenarios: {there: {name: 2-1}, back: {name: 2-1, order: [car, horse, bus, cow]}}")
+    assert [name.removeprefix("tiny_") for name in names(made)] == ["there_s0", "back_s0"]
+    assert made.cells()[1].settings["scenario"]["order"][0] == "car"
+
+
+def test_the_classes_of_the_base_stay_those_of_its_scenarios(grid, tmp_path, tiny_settings):
+    other = tiny_settings | {"scenario": {"name": "voc_animals/2-1"}}
+    (tmp_path / "animals.yaml").write_text(yaml.safe_dump(other))
+    made = grid("runs: {a: {}, joint: {scenario: {name: joint}}}\nscenarios: [3-1]", base="base: animals.yaml\n")
+    assert [cell.settings["scenario"]["name"] for cell in made.cells()] == ["voc_animals/3-1", "voc_animals/joint"]
+    assert names(made) == ["a_3-1_s0", "joint_s0"]
+
+
+def test_a_method_of_another_name_begins_anew_and_a_run_may_have_its_own_base(grid):
+    made = grid(
+        "set: {method: {alpha_nf: 0.7}}\nruns: {a: {method: {name: finetune}}, b: {base: scenes_3-1_ipseg}, c: {}}"
+    )
+    first, second, third = (cell.settings for cell in made.cells())
+    assert first["method"] == {"name": "finetune"}
+    assert (second["data"]["train"], second["method"]["alpha_nf"]) == (1200, 0.7)
+    assert third["method"]["alpha_nf"] == 0.7
+
+
+def test_recipes_alone_are_a_grid_too(grid):
+    made = grid("runs: [scenes_3-1_ipseg, tiny.yaml]\nseeds: [2]", base="")
+    assert names(made) == ["scenes_3-1_ipseg_3-1_s2", "tiny_2-1_s2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scenarois: [2-1]", 'no key in the grid: "scenarois". Did you mean scenarios?'),
+        ("runs: {a: {}}\nalso: [{run: [a]}]", r'no key in also\[0\]: "run". Did you mean runs?'),
+        ("runs: {ipseg: {}}\nalso: [{runs: [ipsg]}]", 'no run "ipsg". Did you mean ipseg?'),
+        ("runs: {a: {}}\nwithout: [{runs: b}]", 'no run "b"'),
+        ("runs: {a: {}}\nwithout: [{memory.size: 3}]", 'without: "memory.size"'),
+        ("runs: [1]", "runs must be a list of texts"),
+        ("seeds: 3", "seeds must be a list of whole numbers, got 3"),
+        ("seeds: [1, 1]", "seeds names 1 twice"),
+        ("vary: {memory.size: 3}", r"vary.memory.size must be a list of values, got 3"),
+        ("scenarios: [2-1 disjont]", 'no setting in the scenario "2-1 disjont": "disjont". Did you mean disjoint?'),
+        ("runs: {a: 3}", "runs.a must be a section, got 3"),
+        ('runs: {"a b": {}, a-b: {}}', 'the runs "a b" and "a-b" would have one folder'),
+        ("runs: {a: {}}\nwithout: [{runs: a}]", "the grid has no runs"),
+    ],
+)
+def test_a_wrong_grid_is_explained(grid, text, message):
+    with pytest.raises(UserError, match=message):
+        grid(text).cells()
+
+
+def test_a_grid_without_a_recipe_is_explained(grid):
+    with pytest.raises(UserError, match=r"runs.a has no recipe: give the grid a `base`"):
+        grid("runs: {a: {}}", base="")
+    with pytest.raises(UserError, match=r'no base .* "scenes_3-1_ipsg". Did you mean scenes_3-1_ipseg'):
+        grid("", base="base: scenes_3-1_ipsg").cells()
+
+
+# ---- what it comes to -----------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_setting_names_the_run_and_the_key(grid, tmp_path):
+    made = grid("runs: {ipseg: {method: {alpha_fn: 1}}}")
+    with pytest.raises(UserError, match=r"the grid's run ipseg_2-1_s0: .*method.alpha_fn.* Did you mean alpha_nf"):
+        make_plan(made, tmp_path / "out")
+
+
+def test_the_same_settings_are_run_once_and_equal_base_steps_are_found(grid, tmp_path):
+    made = grid(
+        "runs: {ipseg: {}, finetune: {method: {name: finetune}}}\nseeds: [0, 1]\n"
+        "also: [{runs: [ipseg], seeds: [0], vary: {memory.size: [6, 2]}}, {runs: [ipseg], scenarios: [2-1 disjoint]}]"
+    )
+    plan = {run.name: run for run in make_plan(made, tmp_path / "out")}
+    assert plan["ipseg_2-1_s0"].twins == ["ipseg_2-1_memory.size=6_s0"]
+    assert plan["ipseg_2-1_memory.size=2_s0"].base == plan["ipseg_2-1_s0"].base
+    others = ["ipseg_2-1_s1", "finetune_2-1_s0", "ipseg_2-1-disjoint_s0"]
+    assert len({plan[name].base for name in ["ipseg_2-1_s0", *others]}) == 4
+
+
+def test_settings_that_changed_since_a_run_began_are_noticed_before_anything_starts(grid, tmp_path, tiny_run):
+    made = grid("runs: {ipseg: {}}")
+    shutil.copytree(tiny_run, tmp_path / "out" / "runs" / "ipseg_2-1_s0")
+    assert [run.state for run in make_plan(made, tmp_path / "out")] == ["finished"]
+    with pytest.raises(UserError, match=r"ipseg_2-1_s0: .* another recipe \(memory.size was 6, is 7\)"):
+        make_plan(made, tmp_path / "out", ["memory.size=7"])
+
+
+def test_the_grids_of_the_docs_are_grids_of_recipes(tmp_path):
+    page = Path(__file__).parent.parent.parent / "docs" / "sweep.md"
+    (text,) = re.findall(r"^```yaml grid\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    plan = make_plan(Grid(yaml.safe_load(text), page), tmp_path)
+    assert len(plan) == 3 * (2 + 2 + 1 + 1) + 1 + 3
+    assert len({run.base for run in plan}) == 3 * (2 + 1 + 1) + 1  # memory of any size begins alike
+
+
+def test_the_example_of_the_module_is_a_grid():
+    text = (sweep_grid.__doc__ or "").split("\n\n", 1)[1]
+    lines = [line.split("    ")[0] if not line.startswith(" ") else line for line in text.splitlines()]
+    assert len(Grid(yaml.safe_load("\n".join(lines)), Path("grid.yaml")).cells()) == 12 + 6

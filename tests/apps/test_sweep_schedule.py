@@ -1,0 +1,166 @@
+"""Which run starts when, with processes that only pretend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ipseg.apps.sweep_local import make_slots
+from ipseg.apps.sweep_schedule import AGAIN, Job, Progress, Schedule
+
+STEPS = 3
+
+
+class Pretended:
+    """A machine on which a test says what becomes of runs."""
+
+    def __init__(self, places: int = 9) -> None:
+        self.places = places
+        self.started: list[tuple[str, str | None]] = []
+        self.seen: dict[str, Progress] = {}
+        self.codes: dict[str, int | str | None] = {}
+        self.asked: list[tuple[str, bool]] = []
+
+    def room(self) -> bool:
+        return sum(code is None for code in self.codes.values()) < self.places
+
+    def start(self, name: str, init: str | None):
+        self.started.append((name, init))
+        self.codes[name] = None
+        self.at(name, self.seen.get(name, Progress()).finished)
+        return PretendedProcess(self, name)
+
+    def at(self, name: str, finished: int, code: int | str | None = None) -> None:
+        """The run has finished that many steps; with a code it has ended."""
+        self.seen[name] = Progress(begun=True, finished=finished)
+        self.codes[name] = code
+
+    def look(self, job: Job) -> Progress:
+        return self.seen.get(job.name, Progress())
+
+
+class PretendedProcess:
+    def __init__(self, machine: Pretended, name: str) -> None:
+        self.machine, self.name = machine, name
+
+    def poll(self):
+        return self.machine.codes[self.name]
+
+    def stop(self, *, now: bool) -> None:
+        self.machine.asked.append((self.name, now))
+        self.machine.codes[self.name] = 130
+
+
+def schedule(machine: Pretended, **bases: str) -> tuple[Schedule, dict[str, Job]]:
+    jobs = {name: Job(name, base, STEPS, Path("nowhere")) for name, base in bases.items()}
+    return Schedule(list(jobs.values()), machine, machine.look), jobs
+
+
+def states(jobs: dict[str, Job]) -> list[str]:
+    return [job.state for job in jobs.values()]
+
+
+def test_a_base_step_is_learned_once_and_the_others_begin_as_soon_as_it_is_there():
+    machine = Pretended()
+    plan, jobs = schedule(machine, a="x", b="x", c="x", d="y")
+    plan.turn()
+    assert machine.started == [("a", None), ("d", None)]
+    assert jobs["b"].why == "for a"
+    machine.at("a", 1)
+    plan.turn()
+    assert machine.started[2:] == [("b", "a"), ("c", "a")]
+    for name in "abcd":
+        machine.at(name, STEPS, 0)
+    assert not plan.turn()
+    assert states(jobs) == ["finished"] * 4
+
+
+def test_no_more_run_at_a_time_than_there_is_room_for():
+    machine = Pretended(places=2)
+    plan, jobs = schedule(machine, a="1", b="2", c="3")
+    plan.turn()
+    assert states(jobs) == ["running", "running", "waiting"]
+    machine.at("b", STEPS, 0)
+    plan.turn()
+    assert states(jobs) == ["running", "finished", "running"]
+
+
+def test_a_failed_run_stops_no_other_and_the_next_learns_the_base_step():
+    machine = Pretended()
+    plan, jobs = schedule(machine, a="x", b="x", c="x")
+    plan.turn()
+    machine.at("a", 0, 2)
+    plan.turn()
+    assert states(jobs) == ["failed", "running", "waiting"]
+    assert machine.started == [("a", None), ("b", None)]
+    assert jobs["a"].why == "exit code 2"
+    machine.at("b", 1, -9)
+    plan.turn()
+    assert (jobs["b"].state, jobs["b"].why) == ("failed", "ended by signal 9")
+    assert machine.started[-1] == ("c", "b")  # its base step is whole, whatever came after
+
+
+def test_finished_runs_are_not_started_and_give_their_base_step():
+    machine = Pretended()
+    machine.at("a", STEPS)
+    plan, jobs = schedule(machine, a="x", b="x")
+    plan.turn()
+    assert machine.started == [("b", "a")]
+    assert states(jobs) == ["finished", "running"]
+
+
+def test_what_was_cut_goes_on_first_and_keeps_its_own_beginning():
+    machine = Pretended(places=1)
+    machine.at("a", 2, 130)
+    machine.at("c", 0, 130)
+    plan, _ = schedule(machine, b="x", a="x", c="z")
+    plan.turn()
+    assert machine.started == [("a", None)]
+
+
+def test_a_run_that_says_it_is_done_and_is_not_has_failed():
+    machine = Pretended()
+    plan, jobs = schedule(machine, a="x")
+    plan.turn()
+    machine.at("a", 1, 0)
+    assert not plan.turn()
+    assert states(jobs) == ["failed"]
+
+
+def test_a_run_of_another_sweep_is_waited_for_and_then_gone_on_with():
+    machine = Pretended()
+    plan, jobs = schedule(machine, a="x")
+    plan.turn()
+    machine.at("a", 1, AGAIN)
+    plan.turn()
+    assert machine.started == [("a", None), ("a", None)]
+    machine.at("a", STEPS, AGAIN)
+    assert not plan.turn()
+    assert states(jobs) == ["finished"]
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError])
+def test_stopping_asks_every_run_to_save_and_starts_no_other(problem):
+    machine = Pretended(places=2)
+    plan, jobs = schedule(machine, a="1", b="2", c="3")
+    interrupts = iter([problem])
+
+    def tell(_jobs) -> None:
+        for one in interrupts:
+            raise one
+
+    if problem is KeyboardInterrupt:
+        plan.run(tell, pause=0)
+    else:
+        with pytest.raises(RuntimeError):
+            plan.run(tell, pause=0)
+    assert machine.asked == [("a", False), ("b", False)]
+    assert states(jobs) == ["stopped", "stopped", "waiting"]
+
+
+def test_slots_are_dealt_out_over_the_gpus():
+    assert [slot.gpu for slot in make_slots(["0", "3"], None, 2)] == ["0", "3", "0", "3"]
+    assert [slot.gpu for slot in make_slots(["0", "3"], 3, 2)] == ["0", "3", "0"]
+    assert [slot.gpu for slot in make_slots([], 2, 4)] == [None, None]
+    assert len(make_slots([], None, 4)) == 1

@@ -1,0 +1,115 @@
+"""A base step that two runs share is the one that each would have learned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ipseg.engine.base_step import base_settings, base_step
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
+from ipseg.engine.tensors import load_tensors
+from ipseg.errors import UserError
+
+LATER = {
+    "method": {
+        "name": "ipseg",
+        "noise_filtering": False,
+        "alpha_bc": 0.5,
+        "image_labels": "full",
+        "pseudo_min_share": 0.5,
+        "pseudo_labels_on": "everywhere",
+        "confidence": 0.7,
+        "rehearsal": 0.25,
+        "posterior_current": 0.5,
+        "unknown": "background",
+        "permanent_lr": 0.5,
+    },
+    "memory": {"size": 3},
+    "evaluation": {"absent": "zero"},
+}
+"""Everything that acts after the base step, otherwise than usual."""
+
+
+def first_step(settings, **changes):
+    recipe = make_recipe(settings | changes)
+    source = recipe.data.build()
+    return base_step(recipe, recipe.scenario.build(source.name, source.classes))
+
+
+def everything(path: Path) -> dict[str, object]:
+    weights = {
+        f"{file.parent.name}/{name}": tensor.numpy().tobytes()
+        for file in path.glob("step_*/weights.safetensors")
+        for name, tensor in load_tensors(file, "weights")[0].items()
+    }
+    rest = [*path.glob("step_*/step.json"), *path.glob("step_*/memory/**/*"), path / "results.json"]
+    return weights | {str(file.relative_to(path)): file.read_bytes() for file in rest if file.is_file()}
+
+
+def test_a_run_on_a_shared_base_step_is_the_run_that_learned_it_itself(tiny_settings, tiny_run, tmp_path):
+    """Other memory, evaluation and later settings than the run it begins with: only the weights are taken."""
+    tiny_settings |= LATER
+    tiny_settings["training"]["later_epochs"] = 0.5
+    run(make_recipe(tiny_settings), tmp_path / "own", quiet=True)
+    run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), tmp_path / "shared", quiet=True)
+    assert everything(tmp_path / "shared") == everything(tmp_path / "own")
+    log = [json.loads(line) for line in (tmp_path / "shared" / "log.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in log} == {1, 2}
+
+
+def test_methods_that_begin_alike_can_take_each_others_base_step(tiny_settings, tmp_path):
+    tiny_settings |= {"scenario": {"name": "3-1"}, "memory": {"size": 0}, "method": {"name": "mib"}}
+    run(make_recipe(tiny_settings | {"method": {"name": "finetune"}}), tmp_path / "finetune", quiet=True)
+    run(make_recipe(tiny_settings), tmp_path / "own", quiet=True)
+    run(make_recipe(tiny_settings | {"init": f"{tmp_path / 'finetune'}@0"}), tmp_path / "shared", quiet=True)
+    assert everything(tmp_path / "shared") == everything(tmp_path / "own")
+
+
+def test_what_acts_later_does_not_change_the_base_step(tiny_settings):
+    later = {"later_epochs": 3, "later_lr": 0.5, "later_optimiser": "adamw", "workers": 0, "log_every": 7}
+    assert first_step(tiny_settings | LATER | {"training": tiny_settings["training"] | later}) == first_step(
+        tiny_settings
+    )
+    assert first_step(tiny_settings, scenario={"name": "2-2"}) == first_step(tiny_settings)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": {"decoupling": False, "noise_filtering": False}},
+        {"method": {"image_posterior": False}},
+        {"method": {"lambda_current": 0.4}},
+        {"method": {"known_classes": "negative"}},
+        {"method": {"backbone_lr": 0.2}},
+        {"method": {"name": "finetune"}},
+        {"training": {"epochs": 2}},
+        {"data": {"name": "scenes", "classes": 4, "seed": 1}},
+        {"scenario": {"name": "3-1"}},
+        {"scenario": {"name": "2-1", "setting": "disjoint"}},
+        {"scenario": {"name": "2-1", "order": ["bus", "cow", "horse", "car"]}},
+        {"seed": 1},
+    ],
+    ids=str,
+)
+def test_what_acts_in_the_base_step_changes_it(tiny_settings, changes):
+    assert first_step(tiny_settings, **changes) != first_step(tiny_settings)
+
+
+def test_of_a_method_that_does_not_say_everything_matters():
+    @dataclass(frozen=True)
+    class Silent:
+        name: str = "mine"
+        strength: int = 1
+
+    assert base_settings(Silent(strength=2)) == {"name": "mine", "strength": 2}
+
+
+def test_a_shared_base_step_that_does_not_fit_is_refused_before_anything_is_written(tiny_settings, tiny_run, tmp_path):
+    tiny_settings["method"] |= {"image_posterior": False}
+    with pytest.raises(UserError, match="the weights do not fit"):
+        run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), tmp_path / "mine", quiet=True)
+    assert not (tmp_path / "mine").exists()

@@ -1,0 +1,81 @@
+"""A grid from beginning to end, in real processes: shared base steps, a failure, a stop, and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from ipseg.cli import app
+
+ROOT = Path(__file__).parent.parent.parent
+GRID = """
+base: tiny.yaml
+runs:
+  ipseg: {}
+  small memory: {memory: {size: 2}}
+  wrong: {training: {lr: 1.0e+30}}
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path, tiny_settings):
+    """Starts the command on a grid of three runs."""
+    tiny_settings["training"] |= {"checkpoint_seconds": 0, "log_every": 1}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_settings))
+    (tmp_path / "grid.yaml").write_text(GRID)
+
+    def start(*options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "ipseg", "sweep", "grid.yaml", "--out", "out", *options]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    return start
+
+
+def steps_learned(run: Path) -> set[int]:
+    return {json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()}
+
+
+@pytest.mark.slow
+def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_table(sweep, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    begun = sweep()
+    while not (out / "runs" / "ipseg_2-1_s0" / "step_01" / "checkpoint.safetensors").exists():
+        assert begun.poll() is None, begun.communicate()
+        time.sleep(0.01)
+    begun.send_signal(signal.SIGINT)
+    _, said = begun.communicate()
+    assert begun.returncode == 130
+    assert "The same command goes on with them" in said
+    assert not (out / "runs" / "ipseg_2-1_s0" / "step_02").exists()
+
+    again = sweep("--jobs", "2")
+    table, said = again.communicate()
+    assert again.returncode == 1, said
+    assert "wrong_2-1_s0 failed (exit code 2)" in said
+    assert "the loss is not finite" in said
+    assert "1 of 3 runs failed" in said
+    assert "small memory" in table
+    assert steps_learned(out / "runs" / "ipseg_2-1_s0") == {0, 1, 2}
+    assert steps_learned(out / "runs" / "small-memory_2-1_s0") == {1, 2}
+    memory = json.loads((out / "runs" / "small-memory_2-1_s0" / "step_00" / "memory" / "manifest.json").read_text())
+    assert len(memory["entries"]) == 2  # its own, not that of the run whose base step it took
+    rows = json.loads((out / "comparison.json").read_text())["rows"]
+    assert [row["run"] for row in rows] == ["ipseg", "small memory"]
+    assert "| small memory |" in (out / "comparison.md").read_text()
+
+    monkeypatch.chdir(tmp_path)
+    text = CliRunner().invoke(app, ["sweep", "grid.yaml", "--out", "out", "--dry-run"]).output
+    assert text.count("finished") == 2 + 1  # two rows, and the count below them
+    assert "of ipseg_2-1_s0" in text

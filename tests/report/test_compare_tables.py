@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from ipseg.report.compare import Entry, Section, notes, sections
+from ipseg.report.compare_formats import as_json, latex, markdown, rich_tables, to_csv
+
+
+@pytest.fixture
+def entry(make_run):
+    def make(name: str = "ipseg", quality: float = 0.6, *, group: str = "", **fields) -> Entry:
+        known = {key: fields.pop(key) for key in ("settings", "bound", "paper") if key in fields}
+        run = make_run(name, quality, **fields)
+        return Entry(result=run, group=group or name, **known)
+
+    return make
+
+
+def rows(section: Section) -> dict[str, list[str]]:
+    return {line.shown: [cell.text for cell in line.cells] for line in section.lines}
+
+
+def printed(found: list[Section]) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(rich_tables(found))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_seeds_are_one_row_with_mean_and_spread(entry):
+    found = sections([entry(quality=0.5, seed=0), entry(quality=0.6, seed=1), entry("other", 0.4)])
+    (section,) = found
+    ours, other = section.lines
+    assert ours.seeds == (0, 1)
+    both = [run.result.final()["average"] for run in (entry(quality=0.5), entry(quality=0.6))]
+    assert ours.means["average"] == pytest.approx(sum(both) / 2)
+    assert ours.spreads["average"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    assert " ± " in ours.cells[2].text
+    assert "±" not in other.cells[2].text
+    assert any("standard deviation of n runs" in note for note in notes(found))
+
+
+def test_scenarios_stand_in_tables_of_their_own_and_have_their_own_best(entry):
+    found = sections([entry("a", 0.5), entry("b", 0.6), entry("c", 0.9, setting="disjoint")])
+    assert [section.title for section in found] == ["scenes/3-1 overlap", "scenes/3-1 disjoint"]
+    assert [[line.name for line in section.lines if line.cells[2].best] for section in found] == [["b"], []]
+
+
+def test_an_unfinished_run_is_shown_as_such_and_counts_nowhere(entry):
+    half = entry(quality=0.99, seed=1, info={"steps": 7})
+    (section,) = sections([half, entry(quality=0.5), entry("other", 0.4)])
+    assert list(rows(section)) == ["ipseg", "other", "ipseg (seed 1: 3 of 7 steps)"]
+    assert section.lines[0].seeds == (0,)
+    assert set(rows(section)["ipseg (seed 1: 3 of 7 steps)"]) == {"–"}
+    assert section.lines[0].cells[2].best
+
+
+def test_bounds_and_oracles_are_marked_explained_and_never_best(entry):
+    found = sections([entry("joint", 0.9, bound=True), entry("cheat", 0.8, oracle=("all_labels",)), entry("a", 0.5),
+                      entry("b", 0.4)])  # fmt: skip
+    assert [line.shown for line in found[0].lines] == ["cheat †", "a", "b", "joint †"]
+    assert [line.name for line in found[0].lines if line.cells[2].best] == ["a"]
+    assert rows(found[0])["joint †"][-2:] == ["–", "–"]  # average and forgetting are of steps
+    text = " ".join(notes(found))
+    assert "(all_labels)" in text
+    assert "learned all classes at once" in text
+
+
+def test_rows_of_one_name_are_told_apart_by_their_settings(entry):
+    found = sections([
+        entry(group="1", settings={"memory.size": 100, "training.lr": 0.1}),
+        entry(group="2", settings={"memory.size": 0, "training.lr": 0.1}),
+    ])  # fmt: skip
+    assert list(rows(found[0])) == ["ipseg [memory.size=100]", "ipseg [memory.size=0]"]
+
+
+def test_the_papers_number_has_a_column_where_there_is_one(entry):
+    with_it = sections([entry(paper=81.6), entry("other", 0.5)])
+    header, _, first, second = [line for line in markdown(with_it).splitlines() if line.startswith("|")]
+    assert header.endswith("| n | paper |")
+    assert (first.split()[-2], second.split()[-2]) == ("81.6", "–")
+    assert "paper" not in markdown(sections([entry()]))
+
+
+def test_every_format_says_the_same_and_escapes_what_it_must(entry):
+    found = sections([entry("a_b & 100%|x", 0.5, seed=0), entry("a_b & 100%|x", 0.6, seed=1), entry("weak", 0.2)])
+    mean = found[0].lines[0].cells[2].text
+    assert f"**{mean}**" in markdown(found)
+    assert r"a\_b & 100%\|x" in markdown(found)
+    assert r"\textbf{" + mean.replace("±", r"$\pm$") + "}" in latex(found)
+    assert r"a\_b \& 100\%|x" in latex(found)
+    assert latex(found).count(r"\begin{tabular}{lrrrrrrr}") == 1
+    assert mean in printed(found)
+    table = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert [row["run"] for row in table] == ["a_b & 100%|x", "weak"]
+    assert f"{float(table[0]['all']):.1f} ± {float(table[0]['all_spread']):.1f}" == mean
+    assert table[0]["seeds"] == "0 1"
+    plain = as_json(found)[0]
+    assert plain["mean"]["all"] == pytest.approx(float(table[0]["all"]))
+    assert "all" in plain["best"]
+
+
+def test_a_mean_is_never_over_fewer_runs_than_the_row_says(entry):
+    (section,) = sections([entry(seed=0), entry(seed=1, steps=(("person",),), info={"steps": 1})])
+    assert section.lines[0].means["new"] is None
