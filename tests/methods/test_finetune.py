@@ -1,4 +1,4 @@
-"""Fine-tuning: one softmax that grows, nothing frozen, nothing remembered."""
+"""Fine-tuning and joint training: one softmax that grows, nothing frozen."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ import torch
 
 from ipseg.data.batch import BatchPlan
 from ipseg.errors import UserError
-from ipseg.methods.finetune import FinetuneConfig
-from ipseg.methods.registry import method_config
+from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import ScenarioConfig
+
+MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))
 
 
 @pytest.fixture
 def finetune(scenario):
-    method = FinetuneConfig().build(ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, rates=(1,)))
+    method = FinetuneConfig().build(MODEL)
     method.begin_step(scenario.steps[0])
     return method
 
 
 def test_it_grows_by_the_steps_classes_and_keeps_the_old_logits(finetune, scenario):
     images = torch.rand(1, 3, 64, 64)
-    before = finetune.network.eval()(images)
+    before = finetune.network.eval()(images).logits
     finetune.begin_step(scenario.steps[1])
-    after = finetune.network.eval()(images)
+    after = finetune.network.eval()(images).logits
     assert (before.shape[1], after.shape[1]) == (3, 4)
     assert torch.equal(after[:, :3], before)
     assert torch.allclose(finetune.predict(images).scores.sum(1), torch.ones(1, 64, 64), atol=1e-5)
 
 
 def test_everything_learns_and_slower_after_the_base_step(finetune, scenario):
-    assert [group.factor for group in finetune.parameter_groups()] == [0.1, 1.0]
+    assert [group.factor for group in finetune.parameter_groups()] == [1.0, 1.0]
     finetune.begin_step(scenario.steps[1])
     groups = finetune.parameter_groups()
-    assert [group.factor for group in groups] == pytest.approx([0.01, 0.1])
+    assert [group.factor for group in groups] == pytest.approx([0.1, 0.1])  # MiB: 0.01, then 0.001, all layers alike
     given = {id(parameter) for group in groups for parameter in group.parameters}
     assert given == {id(parameter) for parameter in finetune.network.parameters()}
 
@@ -43,23 +45,27 @@ def test_the_loss_is_cross_entropy_on_the_steps_labels(finetune, batch, scenario
     finetune.begin_step(scenario.steps[1])
     crops = batch.crops
     finetune.network.eval()
-    logits = finetune.network(crops.images)
+    logits = finetune.network(crops.images).enlarged()
     expected = torch.nn.functional.cross_entropy(logits, crops.labels, ignore_index=255)
     assert torch.allclose(finetune.loss(batch)["segmentation"], expected, atol=1e-6)
 
 
-def test_it_looks_at_current_pictures_only(finetune):
+def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, scenario):
+    finetune.begin_step(scenario.steps[1])
     assert finetune.plan(16, memory=100) == BatchPlan(16)
+    replaying = FinetuneConfig(rehearsal=0.25).build(MODEL)
+    replaying.begin_step(scenario.steps[0])
+    assert replaying.plan(16, memory=100) == BatchPlan(16)  # in the base step there is nothing to remember
+    replaying.begin_step(scenario.steps[1])
+    assert replaying.plan(16, memory=100) == BatchPlan(12, rehearsed=4)
+    assert replaying.plan(16, memory=0) == BatchPlan(16)
+    assert FinetuneConfig(rehearsal=0.9).build(MODEL).plan(1, memory=5) == BatchPlan(1)
 
 
-def test_an_unknown_method_is_answered_with_the_nearest_one():
-    with pytest.raises(UserError, match=r'no method "finetun"\. Did you mean finetune\?'):
-        method_config({"name": "finetun"})
-
-
-def test_a_method_of_ones_own_is_named_by_module_and_class():
-    assert method_config({"name": "ipseg.methods.finetune:FinetuneConfig"}).later_lr == 0.1
-    with pytest.raises(UserError, match="cannot be imported"):
-        method_config({"name": "ipseg.methods.finetune:Nothing"})
-    with pytest.raises(UserError, match="not a dataclass"):
-        method_config({"name": "ipseg.methods.finetune:Finetune"})
+def test_joint_training_is_one_step_or_none(scenario):
+    whole = ScenarioConfig(name="joint").build("toy", ("cat", "cow"))
+    method = JointConfig().build(MODEL)
+    method.begin_step(whole.steps[0])
+    assert method.predict(torch.rand(1, 3, 64, 64)).scores.shape[1] == 3
+    with pytest.raises(UserError, match=r"joint learns all classes at once; here dog, emu .* scenario\.name to joint"):
+        JointConfig().build(MODEL).begin_step(scenario.steps[0])

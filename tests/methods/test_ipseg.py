@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from ipseg.data.batch import BatchPlan, StepBatch, join
+from ipseg.engine.iteration import make_optimiser
 from ipseg.engine.recipe import TrainingConfig
-from ipseg.engine.trainer import make_optimiser
 from ipseg.errors import UserError
-from ipseg.methods.ipseg import IPSeg
+from ipseg.methods.ipseg import IPSeg, _first_and_wholes
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.scenario.catalog import describe
 from ipseg.scenario.split import IGNORE
@@ -44,7 +44,7 @@ def learn(method, batch: StepBatch, iterations: int = 3) -> None:
 
 def test_in_the_base_step_everything_learns(make_method, hand_made):
     method = make_method(step=0)
-    batch = StepBatch(hand_made([0, 1, 2], classes=2), current=2)
+    batch = StepBatch(hand_made([0, 1, 2], classes=2), current=2, image_level=2)
     parts = (method.network.encoder, method.network.permanent, method.network.temporary[0], method.network.posterior)
     before = [state(part) for part in parts]
     learn(method, batch, 1)
@@ -119,6 +119,11 @@ def test_the_backbone_learns_at_a_tenth_of_the_rate_in_the_base_step(make_method
     assert {id(p) for p in group.parameters} == {id(p) for p in method.network.encoder.backbone.parameters()}
 
 
+def old_classes(method, features) -> torch.Tensor:
+    """Where f_{t-1} sees an old class."""
+    return method._old_classes(method._past(features), torch.zeros(1))
+
+
 def test_the_previous_model_stands_still_while_the_new_one_learns(make_method, batch):
     method = make_method(step=1)
     before = copy.deepcopy(method)
@@ -129,8 +134,8 @@ def test_the_previous_model_stands_still_while_the_new_one_learns(make_method, b
     assert unchanged(state(at_first.posterior), previous.posterior)
     with torch.no_grad():
         features = method.network.encoder(batch.crops.images, batch.crops.boxes)
-        after = method._old_classes(features, previous.logits(features))
-        first = before._old_classes(features, at_first.logits(features))
+        after = old_classes(method, features)
+        first = old_classes(before, features)
     assert first.any()
     assert torch.equal(after, first)
 
@@ -145,7 +150,7 @@ def test_the_previous_model_is_exactly_the_one_that_stood_at_the_end_of_the_step
     with torch.no_grad():
         method.network.eval()
         features = method.network.encoder(images)
-        assert torch.equal(method._old_classes(features, method._previous.logits(features)), said)
+        assert torch.equal(old_classes(method, features), said)
     assert said.any()
 
 
@@ -162,7 +167,7 @@ def at_step(step: int, **settings):
 
 def test_the_authors_ratio_gives_the_posterior_one_current_picture_of_sixteen_in_15_1():
     plan = at_step(1).plan(16, memory=100)
-    assert plan == BatchPlan(current=8, rehearsed=8, wholes=15)
+    assert plan == BatchPlan(current=8, rehearsed=8, wholes=15, image_level=1)
 
 
 def test_a_step_with_more_classes_has_more_current_pictures_for_the_posterior():
@@ -174,9 +179,9 @@ def test_a_step_with_more_classes_has_more_current_pictures_for_the_posterior():
 @pytest.mark.parametrize(
     ("settings", "plan"),
     [
-        ({"rehearsal": 0.0}, BatchPlan(16, 0, 15)),
-        ({"rehearsal": 0.25}, BatchPlan(12, 4, 15)),
-        ({"posterior_current": 0.5}, BatchPlan(8, 8, 8)),
+        ({"rehearsal": 0.0}, BatchPlan(16, 0, 15, 1)),
+        ({"rehearsal": 0.25}, BatchPlan(12, 4, 15, 1)),
+        ({"posterior_current": 0.5}, BatchPlan(8, 8, 8, 8)),
         ({"image_posterior": False}, BatchPlan(8, 8, 0)),
     ],
 )
@@ -185,8 +190,8 @@ def test_shares_of_a_batch_are_settings(settings, plan):
 
 
 def test_without_memory_and_in_the_base_step_all_pictures_are_current():
-    assert at_step(1).plan(16, memory=0) == BatchPlan(16)
-    assert at_step(0).plan(16, memory=100) == BatchPlan(16)
+    assert at_step(1).plan(16, memory=0) == BatchPlan(16, image_level=16)
+    assert at_step(0).plan(16, memory=100) == BatchPlan(16, image_level=16)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -201,7 +206,7 @@ def image_labels(method, pictures) -> torch.Tensor:
     """The targets of L_IP, row by row."""
     with torch.no_grad():
         features = method.network.eval().encoder(pictures.images, pictures.boxes)
-    return method._image_labels(pictures, method._past(features))
+    return method._image_labels(pictures, method._past_pixels(features, method._past(features)))
 
 
 def test_part_knows_the_steps_own_classes_only(make_method, hand_made):
@@ -261,7 +266,7 @@ def test_remembered_pictures_have_their_stored_label_alone_unless_asked_otherwis
         method = make_method(pseudo_min_share=0.2, pseudo_labels_on=where)
         targets = {}
         method.network.posterior.register_forward_hook(lambda _m, _x, logits, kept=targets: kept.update(logits=logits))
-        loss = method.loss(StepBatch(crops, 2, wholes))["image"]
+        loss = method.loss(StepBatch(crops, 2, wholes, image_level=1))["image"]
         logits = targets["logits"]
         current = image_labels(method, pictures)[: len(logits) - 6]
         stored_alone = torch.cat([current, wholes.stored]).float()
@@ -287,27 +292,23 @@ def test_full_reads_the_oracles_labels_and_is_named_as_an_oracle(make_method, ha
     assert IPSegConfig(image_labels="full", image_posterior=False).oracle() == []  # nothing sees them then
 
 
-def rows(method, current: int, rehearsed: int, wholes: int, hand_made) -> list[int]:
-    crops = hand_made([0, 3], count=current + rehearsed)
-    batch = StepBatch(crops, current, hand_made([0], count=wholes) if wholes else None)
-    return method._posterior_rows(batch).tolist()
+def test_the_posterior_learns_from_some_current_crops_and_all_whole_pictures_never_from_rehearsed_crops(hand_made):
+    def rows(current: int, rehearsed: int, wholes: int, image_level: int) -> list[int]:
+        more = hand_made([0], count=wholes) if wholes else None
+        batch = StepBatch(hand_made([0, 3], count=current + rehearsed), current, more, image_level)
+        return _first_and_wholes(torch.arange(current + rehearsed + wholes), batch).tolist()
 
-
-def test_the_posterior_learns_from_some_current_crops_and_all_whole_pictures_never_from_rehearsed_crops(
-    make_method, hand_made
-):
-    method = make_method()  # one of three classes is new
-    assert rows(method, 3, 3, 4, hand_made) == [0, 1, 6, 7, 8, 9]  # 6 // 3 of the crops, then the wholes
-    assert rows(method, 1, 5, 4, hand_made) == [0, 6, 7, 8, 9]
-    assert rows(method, 4, 0, 0, hand_made) == [0, 1, 2, 3]
-    assert rows(method, 2, 2, 0, hand_made) == [0, 1]
+    assert rows(3, 3, 4, 2) == [0, 1, 6, 7, 8, 9]
+    assert rows(1, 5, 4, 1) == [0, 6, 7, 8, 9]
+    assert rows(4, 0, 0, 4) == [0, 1, 2, 3]
+    assert rows(2, 2, 0, 2) == [0, 1]
 
 
 def test_the_image_loss_pairs_each_picture_with_its_own_label(make_method, hand_made):
     method = make_method(image_labels="part")
     crops, wholes = hand_made([0, 3], count=3, seed=1), hand_made([0], count=4, seed=2)
     wholes = replace(wholes, stored=torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]).bool())
-    loss = method.loss(StepBatch(crops, 3, wholes))["image"]
+    loss = method.loss(StepBatch(crops, 3, wholes, image_level=1))["image"]
     network = method.network
     with torch.no_grad():
         features = network.encoder(torch.cat([crops.images[:1], wholes.images]))
@@ -367,7 +368,7 @@ def test_a_label_of_the_previous_model_counts_from_the_confidence_that_is_asked_
         method = make_method(confidence=confidence)
         with torch.no_grad():
             features = method.network.eval().encoder(batch.crops.images)
-            return method._old_classes(features, method._previous.logits(features)) > 0
+            return old_classes(method, features) > 0
 
     never, sure, always = old(1.0), old(0.7), old(None)
     assert not never.any()
@@ -388,3 +389,56 @@ def test_noise_filtering_without_decoupling_is_refused():
 def test_settings_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(UserError, match=rf"method\.{name}"):
         IPSegConfig(**{name: value})
+
+
+# ---- gated heads and one pass ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gate", ["exact", "bounded"])
+def test_a_gate_changes_no_label(make_method, hand_made, gate):
+    images = hand_made([0], count=4).images
+    every = make_method().predict(images)
+    gated = make_method(gate=gate, gate_threshold=1e-6).predict(images)
+    assert torch.equal(gated.labels, every.labels)
+    assert torch.allclose(gated.posterior, every.posterior)
+    assert gated.pixel is None
+    assert 0 < gated.heads_run <= 1
+    assert every.heads_run is None
+
+
+def test_a_gate_that_lets_nothing_through_leaves_background(make_method, hand_made):
+    nothing = make_method(gate="bounded", gate_threshold=1.0).predict(hand_made([0]).images)
+    assert nothing.heads_run == 0
+    assert not nothing.labels.any()
+
+
+def test_with_a_gate_the_loss_is_the_same_for_it_serves_the_previous_labels_alone(make_method, hand_made):
+    crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=2, seed=2)
+    batch = StepBatch(crops, 4, wholes, image_level=2)
+    every, gated = (make_method(gate=gate, pseudo_min_share=0.1).loss(batch) for gate in ("none", "exact"))
+    assert every.keys() == gated.keys()
+    assert all(torch.allclose(every[name], gated[name], atol=1e-6) for name in every)
+
+
+def test_a_gate_without_a_posterior_is_refused():
+    with pytest.raises(UserError, match="gate"):
+        IPSegConfig(gate="exact", image_posterior=False)
+
+
+def test_one_pass_over_all_pictures_gives_what_a_pass_for_each_use_gives(make_method, hand_made):
+    method = make_method(image_labels="part", pseudo_labels_on="unlabelled")
+    crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=3, seed=2)
+    passes = []
+    method.network.encoder.register_forward_hook(lambda *_: passes.append(1))
+    loss = method.loss(StepBatch(crops, 4, wholes, image_level=1))
+    assert len(passes) == 1
+    network = method.network
+    with torch.no_grad():
+        student, teacher = (network.encoder(crops.images, crops.boxes) for _ in range(2))
+        posterior = network.encoder(torch.cat([crops.images[:1], wholes.images]))
+        old = method._old_classes(method._past(teacher), crops.labels)
+        apart = method._decoupled(student, crops, old)
+        labels = method._image_labels(join([crops, wholes]), None)[[0, 4, 5, 6]]
+        logits = network.posterior(posterior.pooled)
+    apart["image"] = nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
+    assert all(torch.allclose(loss[name], apart[name], atol=1e-5) for name in apart)

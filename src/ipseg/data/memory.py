@@ -1,4 +1,8 @@
-"""The replay memory M: a few pictures of the past, with an image label and a saliency map, never a pixel annotation."""
+"""The replay memory M: a few pictures of the past, with an image label and a saliency map.
+
+Pixel annotations are stored only for methods that replay them as they were (`sampled`), and then those alone that the
+step had which stored the picture.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,14 @@ from PIL import Image as Pillow
 
 from ipseg.data.batch import Picture
 from ipseg.data.pictures import read_image, read_labels
-from ipseg.data.source import Image, Saliency, Split, position
+from ipseg.data.source import Image, Mask, Saliency, Split, position
 from ipseg.data.view import StepView
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
 
 VERSION = 1
+MemLabels = Literal["sampled", "all_seen", "current"]
+"""What a replayed picture's labels hold: those of the step that stored it, of all seen classes, of the current step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +62,20 @@ class ReplayMemory:
         self.entries, self.split, self.order = tuple(entries), split, tuple(order)
         self.oracle: NDArray[np.uint8] | None = None
         """A table of labels that memory must not have; only upper bounds set it."""
+        self._wanted: MemLabels | None = None
+        self._annotated: dict[str, tuple[StepView, int]] = {}
         self._pictures: dict[int, Picture] = {}  # few and often used
 
     def __len__(self) -> int:
         return len(self.entries)
 
+    def show(self, labels: MemLabels | None, view: StepView) -> None:
+        """Say what the labels of pictures hold from now on, in the step of this view."""
+        self._wanted, self._pictures = labels, {}
+        self._annotated = {view.name(i): (view, i) for i in range(len(view))} if labels == "current" else {}
+
     def picture(self, index: int) -> Picture:
-        """The picture with nothing labelled, its stored saliency map and its stored image label."""
+        """The picture with its stored saliency map and image label; nothing is labelled unless `show` was called."""
         if index not in self._pictures:
             self._pictures[index] = self._read(self.entries[index])
         return self._pictures[index]
@@ -76,10 +89,28 @@ class ReplayMemory:
             raise UserError(f"memory: {entry.name} is no longer of the size it had when it was stored.")
         stored = np.array([name in entry.classes for name in self.order])
         full = None if self.oracle is None else self.oracle[self.split.mask(position(self.split, entry.name))]
-        return Picture(image, np.zeros(salient.shape, dtype=np.uint8), salient, stored, full)
+        return Picture(image, self._labels(entry, salient.shape), salient, stored, full)
 
-    def save(self, folder: Path, view: StepView, config: MemoryConfig) -> None:
-        """Write manifest, saliency maps (one bit a pixel) and, on request, pictures."""
+    def _labels(self, entry: Entry, shape: tuple[int, ...]) -> Mask:
+        """Learned indices, which a class keeps for ever; 0 where nothing may be known. `all_seen` is `full` instead."""
+        nothing: Mask = np.zeros(shape, dtype=np.uint8)
+        if self._wanted == "current" and entry.name in self._annotated:
+            view, place = self._annotated[entry.name]
+            return view.picture(place).labels
+        if self._wanted != "sampled":
+            return nothing
+        labels = _stored_labels(entry)
+        if labels is None:
+            raise UserError(
+                f"memory: {entry.name} was stored without its pixel labels, which method.mem_labels: sampled replays. "
+                "Learn the steps before with the same setting, or set it to current."
+            )
+        if labels.shape != shape:
+            raise UserError(f"memory: the labels of {entry.name} are not of the size of its picture.")
+        return labels
+
+    def save(self, folder: Path, view: StepView, config: MemoryConfig, *, labels: bool = False) -> None:
+        """Write manifest, saliency maps (one bit a pixel) and, on request, pictures and the labels that they had."""
         folder.mkdir(parents=True, exist_ok=True)
         new = {view.name(i): i for i in range(len(view))}
         for index, entry in enumerate(self.entries):
@@ -87,6 +118,9 @@ class ReplayMemory:
             _write_png(folder / "saliency" / f"{entry.name}.png", picture.salient)
             if config.store == "copy":
                 _write_png(_copy_of(entry, folder), picture.image)
+            had = picture.labels if entry.folder is None else _stored_labels(entry)
+            if labels and had is not None:
+                _write_png(_labels_of(entry, folder), had)
         write_json(folder / "manifest.json", self._manifest(config))
 
     def without_copy(self) -> list[str]:
@@ -108,6 +142,8 @@ class ReplayMemory:
             picture = self.picture(index)
             _write_png(folder / "saliency" / f"{new.name}.png", picture.salient)
             _write_png(_copy_of(new, folder), picture.image)
+            if (had := _stored_labels(entry)) is not None:
+                _write_png(_labels_of(new, folder), had)
             moved.append(new)
         config = MemoryConfig(size=len(moved), store="copy")
         write_json(folder / "manifest.json", ReplayMemory(moved, self.split, self.order)._manifest(config))
@@ -159,6 +195,16 @@ class NoPictures:
 
 def _copy_of(entry: Entry, folder: Path) -> Path:
     return folder / "images" / f"{entry.name}.png"
+
+
+def _labels_of(entry: Entry, folder: Path) -> Path:
+    return folder / "labels" / f"{entry.name}.png"
+
+
+def _stored_labels(entry: Entry) -> Mask | None:
+    """The labels that the step had which stored the picture, if they were stored."""
+    path = None if entry.folder is None else _labels_of(entry, entry.folder)
+    return read_labels(path) if path is not None and path.is_file() else None
 
 
 def _write_png(path: Path, array: NDArray[Any]) -> None:

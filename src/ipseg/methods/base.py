@@ -1,14 +1,31 @@
-"""What a method is: the one small contract between how a network learns and what runs the learning."""
+"""What a method is: the one small contract between how a network learns and what runs the learning.
+
+A step of a run calls a method in this order:
+
+    begin_step(step)        grow, freeze, keep what the previous model is needed for
+    prepare(batches)        optional: look at the step's pictures before anything moves
+    loss(batch)             over and over, with parameter_groups, plan and train_mode around it
+    end_step(batches)       optional: change the trained network once more, or look at the pictures again
+    predict(images)         until the next step begins, and ever after
+
+State. A run may be killed at any moment and must end with the same bits. What a method has learned lies in `network`,
+as parameters or buffers: they are saved after `end_step`, and during a step in checkpoints. Everything else is made
+anew when a run goes on: `begin_step` sees the network as the step before left it, and `prepare` the same batches, also
+when a checkpoint in the midst of the step is about to be loaded. So a copy of the previous model, thresholds or
+prototypes of the step need not be saved, as long as only these two make them. A buffer that begins to exist in a step
+must begin to exist in that step's `begin_step`, for then its place is there when the weights are read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.memory import MemLabels
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Step
 
@@ -19,12 +36,14 @@ class Prediction:
 
     scores: Tensor
     """(B, 1 + C, H, W): the final scores; the label is where they are highest."""
-    pixel: Tensor
-    """The same without the image posterior."""
+    pixel: Tensor | None
+    """The same without the image posterior; none where not every head ran."""
     posterior: Tensor | None = None
     """(B, C) probabilities that the class is in the picture."""
     unknown: Tensor | None = None
     """(B, H, W) probability of an object of no known class (c'_u)."""
+    heads_run: float | None = None
+    """The share of heads that ran, where a gate decides."""
 
     @property
     def labels(self) -> Tensor:
@@ -74,8 +93,42 @@ class Method(Protocol):
         ...
 
 
+@runtime_checkable
+class Prepares(Protocol):
+    """A method that looks at the step's pictures before it learns from them: PLOP's medians, region proposals."""
+
+    def prepare(self, batches: Iterable[StepBatch]) -> None:
+        """`batches` show every picture of the step, laid as in training. They are made when they are asked for."""
+        ...
+
+
+@runtime_checkable
+class EndsStep(Protocol):
+    """A method that finishes a step after the last iteration: fused weights, merged branches, prototypes."""
+
+    def end_step(self, batches: Iterable[StepBatch]) -> None:
+        """Change the network for good; its weights are saved afterwards. `batches` as in `prepare`."""
+        ...
+
+
+def prepare(method: Method, batches: Iterable[StepBatch]) -> None:
+    """Let the method look at the step's pictures, if it wants to."""
+    if isinstance(method, Prepares):
+        method.prepare(batches)
+
+
+def end_step(method: Method, batches: Iterable[StepBatch]) -> None:
+    """Let the method finish the step, if it has something to finish."""
+    if isinstance(method, EndsStep):
+        method.end_step(batches)
+
+
 class MethodConfig(Protocol):
-    """What a method's settings must offer."""
+    """What a method's settings must offer.
+
+    One that replays pictures with pixel labels also has `replayed_labels`, which says what these hold; memory keeps
+    and shows no annotation otherwise.
+    """
 
     name: str
 
@@ -86,3 +139,9 @@ class MethodConfig(Protocol):
     def oracle(self) -> Iterable[str]:
         """Settings that see labels a step must not see; stamped into results."""
         ...
+
+
+def replayed_labels(config: MethodConfig) -> MemLabels | None:
+    """What the labels of stored pictures hold for this method; none without a word from it."""
+    wanted: MemLabels | None = getattr(config, "replayed_labels", None)
+    return wanted

@@ -6,17 +6,17 @@ import copy
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.ipseg_inference import Branches, answer, logits_of, pixel_scores
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
-from ipseg.model.fusion import filter_noise, fuse
-from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN, Head
+from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.model.network import Features, Network, freeze, trainable
-from ipseg.model.posterior import Posterior
 from ipseg.scenario.split import IGNORE, Step
 
 
@@ -26,7 +26,7 @@ class IPSeg:
     def __init__(self, config: IPSegConfig, network: Network) -> None:
         self.config, self.network = config, network
         self.step = Step(-1, (), (), ())  # none yet
-        self._previous: _Previous | None = None
+        self._previous: Branches | None = None
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ class IPSeg:
         """Keep what f_{t-1} needs, freeze what it shares with us, and add the step's head."""
         network = self.network
         self.step = step
-        self._previous = _Previous(network) if step.index > 0 else None
+        self._previous = _previous_of(network) if step.index > 0 else None
         extra = 2 if self.config.decoupling else 0
         head = network.grow(extra + len(step.new), len(step.new))
         if self._previous is None:
@@ -64,11 +64,12 @@ class IPSeg:
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
+        posterior = self.config.image_posterior
         if not memory or self._previous is None:
-            return BatchPlan(batch_size)
+            return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         rehearsed = min(int(batch_size * self.config.rehearsal), batch_size - 1)
-        wholes = batch_size - self._posterior_current(batch_size) if self.config.image_posterior else 0
-        return BatchPlan(batch_size - rehearsed, rehearsed, wholes)
+        current, judged = batch_size - rehearsed, self._posterior_current(batch_size) if posterior else batch_size
+        return BatchPlan(current, rehearsed, batch_size - judged, min(judged, current) if posterior else 0)
 
     def _posterior_current(self, batch_size: int) -> int:
         if self.config.posterior_current is not None:
@@ -80,24 +81,24 @@ class IPSeg:
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all pictures of the batch."""
         crops, pictures = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
+        asked = len(pictures) if self.config.pseudo_labels_on == "everywhere" else batch.image_level
         with torch.set_grad_enabled(self._previous is None):
-            features = self.network.encoder(pictures.images, pictures.boxes)
-        everywhere = self.config.pseudo_labels_on == "everywhere"
-        past = self._past(features if everywhere else features[: len(crops)])
-        old_class = self._old_classes(features[: len(crops)], past)
+            features = self.network.encoder(pictures.images, pictures.boxes, decoded=max(len(crops), asked))
+        of_crops = features[: len(crops)]
+        past = self._past(of_crops)
         teach = self._decoupled if self.config.decoupling else self._coupled
-        parts = teach(features[: len(crops)], crops, old_class)
+        parts = teach(of_crops, crops, self._old_classes(past, crops.labels))
         if self.network.posterior is not None:
-            labels = self._image_labels(pictures, past)
-            rows = self._posterior_rows(batch)
-            parts["image"] = image_bce(self.network.posterior(features.pooled[rows]).float(), labels[rows])
+            labels = self._image_labels(pictures, self._past_pixels(features[:asked], past))
+            pooled, labels = (_first_and_wholes(x, batch) for x in (features.pooled, labels))
+            parts["image"] = image_bce(self.network.posterior(pooled).float(), labels)
         return parts
 
     def _decoupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
         """Eq. 6: each branch learns its own semantics."""
         y, salient = crops.labels, crops.salient
-        current = self._logits(self.network.temporary[-1], features)
-        permanent = self._logits(self.network.permanent, features)
+        current = logits_of(self.network.temporary[-1], features)
+        permanent = logits_of(self.network.permanent, features)
         loss_current = pixel_bce(current, temporary_labels(y, salient, first=1 + len(self.step.old)))
         known = NEITHER if self.config.known_classes == "negative" else IGNORE
         loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient, known))
@@ -109,28 +110,22 @@ class IPSeg:
     def _coupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
         """Without decoupling: one binary cross-entropy over unknown, background and all classes, as SSUL."""
         heads = [self.network.permanent, *self.network.temporary]
-        logits = torch.cat([self._logits(head, features) for head in heads], dim=1)
+        logits = torch.cat([logits_of(head, features) for head in heads], dim=1)
         weight = self.config.lambda_current + self.config.lambda_permanent
         return {"segmentation": weight * pixel_bce(logits, coupled_labels(crops.labels, old_class, crops.salient))}
 
-    def _posterior_rows(self, batch: StepBatch) -> Tensor:
-        """The pictures of Eq. 2: some current crops and whole remembered pictures; without those all current crops."""
-        crops, device = len(batch.crops), batch.crops.labels.device
-        if batch.wholes is None:
-            return torch.arange(batch.current, device=device)
-        current = min(self._posterior_current(crops), batch.current)
-        return torch.cat([torch.arange(current), crops + torch.arange(len(batch.wholes))]).to(device)
+    def _image_labels(self, pictures: Batch, past: Tensor | None) -> Tensor:
+        """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels.
 
-    def _image_labels(self, pictures: Batch, past: list[Tensor] | None) -> Tensor:
-        """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels."""
+        past: (b, 1 + C_old, H, W), the previous heads' pixel scores in the first pictures.
+        """
         classes = pictures.stored.shape[1]
         if self.config.image_labels == "full":
             assert pictures.full is not None
             return classes_present(pictures.full, classes)
         labels = classes_present(pictures.labels, classes) | pictures.stored
         if past is not None and self.config.image_labels == "pseudo":
-            found = self._pixel_scores(past).argmax(1)  # without the posterior, which must not confirm itself
-            y = pictures.labels[: len(found)]
+            found, y = past.argmax(1), pictures.labels[: len(past)]
             if self.config.pseudo_labels_on == "unlabelled":
                 found = found.where(y == 0, 0)  # what is annotated as new is not its old look-alike
             seen = self.image_classes(found.where(y != IGNORE, IGNORE))
@@ -141,87 +136,73 @@ class IPSeg:
         """Classes that have more than the smallest share of the picture."""
         return classes_present(labels, len(self.step.seen), self.config.pseudo_min_share)
 
+    # ---- the previous model -------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _past(self, features: Features) -> Prediction | None:
+        """What f_{t-1} answers; nothing in the base step.
+
+        For SSUL unknown and background are rivals here, and join at inference only.
+        """
+        previous = self._previous
+        return None if previous is None else answer(previous, features, self.config, rivals=not self.config.decoupling)
+
+    @torch.no_grad()
+    def _past_pixels(self, features: Features, past: Prediction | None) -> Tensor | None:
+        """Pixel scores of every old head, without the posterior, which must not confirm itself."""
+        if past is None or self._previous is None:
+            return None
+        wanted = len(features.decoded)
+        if past.pixel is not None and wanted <= len(past.pixel):
+            return past.pixel[:wanted]
+        return pixel_scores(self._previous, features, self.config)
+
+    def _old_classes(self, past: Prediction | None, like: Tensor) -> Tensor:
+        """(B, H, W): the class that f_{t-1} sees, where it is sure; 0 elsewhere."""
+        if past is None:
+            return torch.zeros_like(like)
+        best, winner = past.scores.max(1)
+        if self.config.threshold == 0:
+            return winner
+        prior = 1.0 if past.posterior is None else _of_winner(past.posterior, self.config.alpha_bc, winner)
+        return winner.where(best >= self.config.threshold * prior, 0)
+
     @torch.no_grad()
     def previous_classes(self, images: Tensor, boxes: Tensor | None = None) -> Tensor:
         """(B, H, W): where f_{t-1}, the model as it stood after the last step, sees an old class; 0 elsewhere."""
         self.network.eval()
-        features = self.network.encoder(images, boxes)
-        return self._old_classes(features, self._past(features))
-
-    def _past(self, features: Features) -> list[Tensor] | None:
-        """The previous heads' logits, enlarged; none in the base step."""
-        return None if self._previous is None else self._previous.logits(features)
-
-    @torch.no_grad()
-    def _old_classes(self, features: Features, past: list[Tensor] | None) -> Tensor:
-        """(B, H, W): f_{t-1}(x), the previous model's final prediction, where it is a class and sure; 0 elsewhere."""
-        if past is None or self._previous is None:
-            return torch.zeros(len(features.decoded), *features.size, dtype=torch.long, device=features.decoded.device)
-        logits = [head[: len(features.decoded)] for head in past]
-        pixel = self._pixel_scores(logits)
-        if not self.config.decoupling:  # for SSUL unknown and background are rivals here, and join at inference only
-            pixel = torch.cat([logits[0].sigmoid().amax(1, keepdim=True), pixel[:, 1:]], dim=1)
-        winner = self._fused(pixel, self._seen(self._previous.posterior, features)).argmax(1)
-        sure = pixel.gather(1, winner[:, None])[:, 0] >= self.config.threshold
-        return winner.where(sure, 0)
+        past = self._past(self.network.encoder(images, boxes))
+        return self._old_classes(past, images[:, 0].long())
 
     # ---- inference ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Eq. 3, 4, 8 and 9."""
-        self.network.eval()
-        features = self.network.encoder(images, boxes)
-        logits = [self._logits(head, features) for head in (self.network.permanent, *self.network.temporary)]
-        pixel = self._pixel_scores(logits)
-        seen = self._seen(self.network.posterior, features)
-        return Prediction(self._fused(pixel, seen), pixel, seen, logits[0][:, UNKNOWN].sigmoid())
-
-    def _logits(self, head: nn.Module, features: Features) -> Tensor:
-        return features.enlarge(head(features.decoded, features.stages).float())
-
-    def _pixel_scores(self, logits: list[Tensor]) -> Tensor:
-        """Eq. 8: background from the permanent branch, which comes first, and classes from the temporary ones."""
-        permanent = logits[0].sigmoid()
-        background = permanent[:, PURE_BACKGROUND : PURE_BACKGROUND + 1]
-        if self.config.unknown_is_background:
-            background = background + permanent[:, UNKNOWN : UNKNOWN + 1]
-        return torch.cat([background, *(self._class_scores(head) for head in logits[1:])], dim=1)
-
-    def _class_scores(self, logits: Tensor) -> Tensor:
-        """One head's classes, noise filtered (Eq. 9)."""
-        if not self.config.decoupling:
-            return logits.sigmoid()
-        classes, other = logits[:, 2:], logits[:, OTHER_FOREGROUND : OTHER_FOREGROUND + 1]
-        alpha = self.config.alpha_nf if self.config.noise_filtering else 1.0
-        return filter_noise(classes.sigmoid(), classes, other, alpha)
-
-    def _seen(self, posterior: Posterior | None, features: Features) -> Tensor | None:
-        """(B, C) probabilities of the posterior given: today's, or the previous model's."""
-        return None if posterior is None else posterior(features.pooled).float().sigmoid()
-
-    def _fused(self, pixel: Tensor, seen: Tensor | None) -> Tensor:
-        """Eq. 3, where there is a posterior."""
-        return pixel if seen is None else fuse(pixel, seen, self.config.alpha_bc)
+        network = self.network.eval()
+        today = Branches(network.permanent, list(network.temporary), network.posterior)
+        return answer(today, network.encoder(images, boxes), self.config)
 
 
-class _Previous:
-    """f_{t-1}: the model as it stood after the last step.
+def _previous_of(network: Network) -> Branches:
+    """f_{t-1}: the model as it stands before a step begins.
 
     It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on
     learning, so they are copies.
     """
+    permanent, posterior = copy.deepcopy(network.permanent), copy.deepcopy(network.posterior)
+    for module in (permanent, posterior):
+        if module is not None:
+            freeze(module)
+    return Branches(permanent, list(network.temporary), posterior)
 
-    def __init__(self, network: Network) -> None:
-        self.permanent: Head = copy.deepcopy(network.permanent)
-        self.posterior: Posterior | None = copy.deepcopy(network.posterior)
-        self.heads = list(network.temporary)
-        for module in (self.permanent, self.posterior):
-            if module is not None:
-                freeze(module)
 
-    @torch.no_grad()
-    def logits(self, features: Features) -> list[Tensor]:
-        """Of the permanent branch and of every old head, at the size of the pictures."""
-        heads = (self.permanent, *self.heads)
-        return [features.enlarge(head(features.decoded, features.stages).float()) for head in heads]
+def _first_and_wholes(x: Tensor, batch: StepBatch) -> Tensor:
+    """The rows of the pictures of Eq. 2: some current crops and whole remembered pictures."""
+    return torch.cat([x[: batch.image_level], x[len(batch.crops) :]])
+
+
+def _of_winner(posterior: Tensor, alpha_bc: float, winner: Tensor) -> Tensor:
+    """What Eq. 3 multiplied the winner's score by, in every pixel."""
+    prior = F.pad(posterior, (1, 0), value=alpha_bc)
+    return prior.gather(1, winner.flatten(1)).view_as(winner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.model.network import ModelConfig, Network
@@ -70,6 +70,14 @@ class IPSegConfig:
     """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors'
     code). auto: dropped with decoupling, added without."""
 
+    gate: Literal["none", "exact", "bounded"] = "none"
+    """Which heads run, for an answer and for f_{t-1} in training. none: all. exact: until no other could win a pixel,
+    so that the labels are those of all heads. bounded: those whose classes the posterior rates at `gate_threshold` or
+    more. With a gate the pixels without the posterior are not measured."""
+
+    gate_threshold: float = 0.01
+    """Of the bounded gate."""
+
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
 
@@ -86,8 +94,13 @@ class IPSegConfig:
         require_between("method.confidence", self.confidence or 0, 0, 1)
         require_between("method.rehearsal", self.rehearsal, 0, 0.9)
         require_between("method.posterior_current", self.posterior_current or 0, 0, 1)
+        require_between("method.gate_threshold", self.gate_threshold, 0, 1)
         for name in ("lambda_current", "lambda_permanent", "permanent_lr", "posterior_lr", "backbone_lr"):
             require_at_least(f"method.{name}", getattr(self, name), 0)
+        if self.gate != "none" and not self.image_posterior:
+            raise UserError(
+                f"method.gate is {self.gate}, but without method.image_posterior nothing gates. Set it to none."
+            )
         if self.noise_filtering and not self.decoupling:
             raise UserError(
                 "method.noise_filtering needs method.decoupling: without it heads have no channel for other "
@@ -103,6 +116,11 @@ class IPSegConfig:
     def unknown_is_background(self) -> bool:
         """Whether the unknown channel joins the background at inference."""
         return self.unknown == "background" or (self.unknown == "auto" and not self.decoupling)
+
+    def base_settings(self) -> dict[str, Any]:
+        """What the base step depends on: there is no old class, no memory and no inference in it."""
+        weights = ("lambda_current", "lambda_permanent", "known_classes", "backbone_lr", "posterior_lr")
+        return {key: getattr(self, key) for key in ("name", "image_posterior", "decoupling", *weights)}
 
     def oracle(self) -> list[str]:
         """Full image labels are not to be had in a real step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,15 +19,33 @@ def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
     counted, positive = labels != IGNORE, labels < logits.shape[1]
     chosen = logits.gather(1, labels.where(positive, 0)[:, None])[:, 0]
     loss = F.softplus(logits).sum(1) - chosen * positive
-    return (loss * counted).sum() / counted.sum().clamp(min=1)
+    return (loss * counted).sum() / everywhere(counted.sum())
 
 
 def image_bce(logits: Tensor, labels: Tensor) -> Tensor:
-    """L_IP (Eq. 2): binary cross-entropy of the image labels, the mean over classes and pictures."""
-    return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    """L_IP (Eq. 2): binary cross-entropy of the image labels, the mean over classes and pictures. Zero without any."""
+    summed = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return summed / (logits.shape[1] * everywhere(logits.new_full((), len(logits))))
 
 
 def pixel_ce(logits: Tensor, labels: Tensor) -> Tensor:
-    """Softmax cross-entropy, averaged over counted pixels. Zero where no pixel counts."""
-    summed = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
-    return summed / (labels != IGNORE).sum().clamp(min=1)
+    """Softmax cross-entropy, averaged over counted pixels. Zero where no pixel counts.
+
+    By hand: torch's own of maps has no deterministic form on a GPU.
+    """
+    counted = labels != IGNORE
+    chosen = logits.float().log_softmax(1).gather(1, labels.where(counted, 0)[:, None])[:, 0]
+    return -(chosen * counted).sum() / everywhere(counted.sum())
+
+
+def everywhere(count: Tensor) -> Tensor:
+    """What to divide a sum by, at least one: the count, or with several processes the mean of their counts.
+
+    Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
+    """
+    if torch.distributed.is_initialized():
+        count = count.float()
+        torch.distributed.all_reduce(count)
+        count = count / torch.distributed.get_world_size()
+        return count.clamp(min=1 / torch.distributed.get_world_size())
+    return count.clamp(min=1)

@@ -1,19 +1,57 @@
-"""Methods by name, or by `module:Class` for one of your own."""
+"""Methods by name: ours, those of installed packages, or `module:Class` for one that lies anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from ipseg.config import build, find_class
+from ipseg.errors import UserError
 from ipseg.methods.base import MethodConfig
-from ipseg.methods.finetune import FinetuneConfig
+from ipseg.methods.finetune import FinetuneConfig, JointConfig
+from ipseg.methods.ilt import IltConfig
 from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.lwf import LwfConfig, LwfMcConfig
+from ipseg.methods.mib import MibConfig
+from ipseg.methods.plop import PlopConfig, PlopMConfig
 
-METHODS: dict[str, type] = {"ipseg": IPSegConfig, "finetune": FinetuneConfig}
+METHODS: dict[str, type] = {
+    "ipseg": IPSegConfig,
+    "finetune": FinetuneConfig,
+    "joint": JointConfig,
+    "lwf": LwfConfig,
+    "lwf_mc": LwfMcConfig,
+    "ilt": IltConfig,
+    "mib": MibConfig,
+    "plop": PlopConfig,
+    "plop_m": PlopMConfig,
+}
+GROUP = "ipseg.methods"
+"""The group of entry points in which a package names its methods: `name = "module:Class"` of the settings."""
 
 
 def method_config(values: Mapping[str, Any]) -> MethodConfig:
     """The settings of the method that `name` names."""
-    cls = find_class(str(values.get("name", "ipseg")), METHODS, "method")
-    return cast(MethodConfig, build(cls, values, "method"))
+    return cast(MethodConfig, build(find_method(str(values.get("name", "ipseg"))), values, "method"))
+
+
+def find_method(name: str) -> type:
+    """The class of a method's settings. A package cannot take the name of one of ours."""
+    if name in METHODS:
+        return METHODS[name]
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if name in installed:
+        return _load(installed[name])
+    return find_class(name, METHODS | dict.fromkeys(installed, object), "method")  # the nearest may be installed
+
+
+def _load(point: EntryPoint) -> type:
+    package = point.dist.name if point.dist else "a package"
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"method {point.name} of {package} cannot be imported: {error}.") from error
+    if not isinstance(found, type):
+        raise UserError(f"method {point.name} of {package} is not a class: {point.value}.")
+    return found

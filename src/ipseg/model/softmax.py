@@ -1,33 +1,80 @@
-"""A network with one softmax over all classes: the encoder and a trunk of IPSeg's heads, and one classifier a step."""
+"""DeepLabV3 with one softmax over all classes: encoder, one point-wise classifier a step, bilinear enlarging."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipseg.model.heads import Trunk
+from ipseg.model.boxes import full_boxes, inside
+from ipseg.model.heads import Trunk, resize
 from ipseg.model.network import Encoder, ModelConfig
 
 
-class SoftmaxNetwork(nn.Module):
-    """Logits of background and every class, concatenated over the steps' classifiers."""
+@dataclass(frozen=True)
+class Seen:
+    """What one pass leaves for the losses."""
 
-    def __init__(self, config: ModelConfig, *, pretrained: bool = True) -> None:
+    stages: tuple[Tensor, ...]
+    """The backbone's four stages, finest first."""
+    logits: Tensor
+    """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
+    canvas: tuple[int, int]
+    """Size of the padded pictures."""
+    size: tuple[int, int]
+    """Size of the pictures as they came."""
+
+    def enlarged(self) -> Tensor:
+        """(B, 1 + C, H, W) logits at the size of the pictures."""
+        return resize(self.logits, self.canvas)[..., : self.size[0], : self.size[1]]
+
+
+class SoftmaxNetwork(nn.Module):
+    """Logits of background and every class, concatenated over the steps' classifiers.
+
+    trunk: put one trunk of IPSeg's heads before the classifiers, which brings the finer stages in.
+    """
+
+    def __init__(self, config: ModelConfig, *, trunk: bool = False, pretrained: bool = True) -> None:
         super().__init__()
         self.encoder = Encoder(config, pretrained=pretrained)
-        self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width)
+        self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width) if trunk else None
         self.width = config.width
         self.classifiers = nn.ModuleList()
 
     def grow(self, outputs: int) -> None:
         """Add a step's classifier."""
         classifier = nn.Conv2d(self.width, outputs, 1)
-        self.classifiers.append(classifier.to(next(self.trunk.parameters()).device))
+        self.classifiers.append(classifier.to(next(self.encoder.parameters()).device))
 
-    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Tensor:
-        """(B, 1 + C, H, W) logits."""
-        features = self.encoder(images, boxes)
-        x = self.trunk(features.decoded, features.stages)
-        logits = torch.cat([classifier(x) for classifier in self.classifiers], dim=1)
-        enlarged: Tensor = features.enlarge(logits.float())
-        return enlarged
+    @torch.no_grad()
+    def share_background(self) -> None:
+        """Let the newest classes start as the background, which shares its probability with them evenly (MiB).
+
+        They have the background's weights, and they and it the background's bias less log(|new| + 1). The other
+        classes' probabilities stay as they were, so the old model and the new one begin by agreeing.
+        """
+        first, new = self.classifiers[0], self.classifiers[-1]
+        assert isinstance(first, nn.Conv2d)
+        assert isinstance(new, nn.Conv2d)
+        assert first.bias is not None
+        assert new.bias is not None
+        new.weight.copy_(first.weight[:1].expand_as(new.weight))
+        first.bias[0] -= math.log(new.out_channels + 1)
+        new.bias.copy_(first.bias[0])
+
+    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
+        """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
+        boxes = full_boxes(images) if boxes is None else boxes
+        height, width = images.shape[-2:]
+        multiple = self.encoder.backbone.multiple
+        padded = F.pad(images, (0, -width % multiple, 0, -height % multiple))
+        canvas = (padded.shape[-2], padded.shape[-1])
+        stages = self.encoder.backbone(padded.contiguous(memory_format=torch.channels_last), inside(boxes, canvas))
+        decoded = self.encoder.decoder(stages[-1], boxes, canvas)
+        shared = decoded if self.trunk is None else self.trunk(decoded, stages[:3])
+        logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
+        return Seen(tuple(stages), logits.float(), canvas, (height, width))

@@ -1,0 +1,91 @@
+"""What the old model says, as losses: small pure functions of logits and features, in float32.
+
+Logits are (B, classes, H, W), background first. `counted` is (B, H, W) bool: padding teaches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ipseg.methods.losses import everywhere
+from ipseg.scenario.split import IGNORE
+
+
+def mean_over(values: Tensor, counted: Tensor) -> Tensor:
+    """The mean over counted pixels; zero where there are none."""
+    return values.where(counted, 0).sum() / everywhere(counted.sum())
+
+
+def distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+    """LwF: the old classes' softmax in both models, cross-entropy, the mean over classes and pixels."""
+    log_p = new[:, : old.shape[1]].float().log_softmax(1)
+    return -mean_over((old.float().softmax(1) * log_p).mean(1), counted)
+
+
+def distil_sigmoid(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+    """LwF-MC: binary cross-entropy of each old class with what the old model says, summed over the classes."""
+    said = new[:, : old.shape[1]].float()
+    each = F.binary_cross_entropy_with_logits(said, old.float().sigmoid(), reduction="none")
+    return mean_over(each.sum(1), counted)
+
+
+def unbiased_ce(logits: Tensor, labels: Tensor, old: int) -> Tensor:
+    """MiB's cross-entropy: label 0 says "none of the new classes", so it is matched by background or any old class.
+
+    old: how many channels, the background's included, are older than the step. The mean over pixels that are not 255.
+    """
+    log_p = logits.float().log_softmax(1)
+    counted = labels != IGNORE
+    chosen = log_p.gather(1, labels.where(counted, 0)[:, None])[:, 0]
+    return -mean_over(torch.where(labels == 0, log_p[:, :old].logsumexp(1), chosen), counted)
+
+
+def unbiased_distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+    """MiB's distillation: the old model calls new classes background, so new ones count as background here."""
+    classes = old.shape[1]
+    log_p = new.float().log_softmax(1)
+    background = torch.cat([log_p[:, :1], log_p[:, classes:]], dim=1).logsumexp(1, keepdim=True)
+    log_p = torch.cat([background, log_p[:, 1:classes]], dim=1)
+    return -mean_over((old.float().softmax(1) * log_p).mean(1), counted)
+
+
+def feature_distance(new: Tensor, old: Tensor) -> Tensor:
+    """ILT: the mean squared difference of two feature maps."""
+    each = (new.float() - old.float()).square().flatten(1).mean(1)
+    return each.sum() / everywhere(each.new_full((), len(each)))
+
+
+def pod_distance(new: Tensor, old: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
+    """PLOP's local POD: how far two squared feature maps are apart, seen as means over strips of tiles.
+
+    The Euclidean distance of their embeddings, the mean over the batch.
+    """
+    apart = local_pod(new.float().square(), scales) - local_pod(old.float().square(), scales)
+    distances: Tensor = torch.linalg.vector_norm(apart, dim=1)
+    return distances.sum() / everywhere(distances.new_full((), len(distances)))
+
+
+def local_pod(features: Tensor, scales: Sequence[int]) -> Tensor:
+    """(B, n): at each scale s the map is cut into s x s tiles, and of each tile rows and columns are averaged.
+
+    Rows of all tiles that stand one above the other are the rows of a strip, so s strips a direction give them all.
+    """
+    means = [part for s in scales for axis in (-1, -2) for part in _strip_means(features, axis, s)]
+    return torch.cat([mean.flatten(1) for mean in means], dim=1)
+
+
+def _strip_means(features: Tensor, axis: int, count: int) -> list[Tensor]:
+    """Means across `count` strips of about equal width; a map with fewer cells than strips shows some twice."""
+    size = features.shape[axis]
+    edges = [(i * size // count, (i + 1) * size // count) for i in range(count)]
+    return [features.narrow(axis, start, max(1, end - start)).mean(axis) for start, end in edges]
+
+
+def background_takes_new(logits: Tensor, old: int) -> Tensor:
+    """(B, old, h, w): the logits of new classes added to the background's, so that the map fits the old model's."""
+    background = logits[:, :1] + logits[:, old:].sum(1, keepdim=True)
+    return torch.cat([background, logits[:, 1:old]], dim=1)

@@ -1,0 +1,61 @@
+"""ILT (Michieli and Zanuttigh, ICCVW 2019): the old model's labels, and its features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ipseg.data.batch import StepBatch
+from ipseg.errors import require_at_least
+from ipseg.methods.distillation import distil, feature_distance
+from ipseg.methods.losses import pixel_ce
+from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.model.boxes import inside
+from ipseg.model.network import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class IltConfig(SoftmaxConfig):
+    """ILT: LwF, and the backbone's features stay near the old ones."""
+
+    name: str = "ilt"
+    """The method."""
+
+    distillation: float = 100.0
+    """Weight of what the old model says (MiB's code: 100)."""
+
+    features: float = 100.0
+    """Weight of the squared distance of the backbone's last stage to the old model's (MiB's code: 100)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("method.distillation", self.distillation, 0)
+        require_at_least("method.features", self.features, 0)
+
+    def base_settings(self) -> dict[str, Any]:
+        """Plain cross-entropy."""
+        return plain_base(self)
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ilt:
+        """Make the method with its network."""
+        return Ilt(self, self.network(model, pretrained=pretrained))
+
+
+class Ilt(SoftmaxMethod[IltConfig]):
+    """Fine-tuning, distillation of the old model's softmax, and of what its backbone sees."""
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """As LwF, and the mean squared distance of the last stages."""
+        crops = batch.crops
+        seen = self.network(crops.images, crops.boxes)
+        logits = seen.enlarged()
+        parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
+        if self.previous is not None:
+            before = self.seen_before(crops)
+            said = distil(logits, before.enlarged(), inside(crops.boxes, seen.size))
+            parts["distillation"] = self.config.distillation * said
+            parts["features"] = self.config.features * feature_distance(seen.stages[-1], before.stages[-1])
+        return parts

@@ -1,0 +1,93 @@
+"""LwF and LwF-MC: what the old model says of its classes is a label too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ipseg.data.batch import StepBatch
+from ipseg.errors import require_at_least
+from ipseg.methods.distillation import distil, distil_sigmoid
+from ipseg.methods.losses import pixel_bce, pixel_ce
+from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.model.boxes import inside
+from ipseg.model.network import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwfConfig(SoftmaxConfig):
+    """Learning without forgetting (Li and Hoiem, ECCV 2016): the old classes' softmax stays as it was."""
+
+    name: str = "lwf"
+    """The method."""
+
+    distillation: float = 100.0
+    """Weight of what the old model says (MiB's code: 100)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("method.distillation", self.distillation, 0)
+
+    def base_settings(self) -> dict[str, Any]:
+        """Plain cross-entropy."""
+        return plain_base(self)
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Lwf:
+        """Make the method with its network."""
+        return Lwf(self, self.network(model, pretrained=pretrained))
+
+
+class Lwf(SoftmaxMethod[LwfConfig]):
+    """Fine-tuning, and distillation of the old model's softmax."""
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Cross-entropy on the step's labels, distillation on every pixel of the pictures."""
+        crops = batch.crops
+        seen = self.network(crops.images, crops.boxes)
+        logits = seen.enlarged()
+        parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
+        if self.previous is not None:
+            said = distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+            parts["distillation"] = self.config.distillation * said
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwfMcConfig(SoftmaxConfig):
+    """LwF-MC (Rebuffi et al., CVPR 2017, for pixels): a sigmoid a class instead of the softmax."""
+
+    name: str = "lwf_mc"
+    """The method."""
+
+    distillation: float = 10.0
+    """Weight of what the old model says, a class (MiB's code: 10 times the number of old classes, of their mean)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("method.distillation", self.distillation, 0)
+
+    def base_settings(self) -> dict[str, Any]:
+        """Binary cross-entropy, unlike the others."""
+        return plain_base(self) | {"loss": "sigmoid cross-entropy"}
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> LwfMc:
+        """Make the method with its network."""
+        return LwfMc(self, self.network(model, pretrained=pretrained))
+
+
+class LwfMc(SoftmaxMethod[LwfMcConfig]):
+    """Binary cross-entropy of every class, and of every old class with the old model's probability."""
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Both are summed over classes and averaged over pixels."""
+        crops = batch.crops
+        seen = self.network(crops.images, crops.boxes)
+        logits = seen.enlarged()
+        parts = {"segmentation": pixel_bce(logits, self.labels(batch))}
+        if self.previous is not None:
+            said = distil_sigmoid(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+            parts["distillation"] = self.config.distillation * said
+        return parts

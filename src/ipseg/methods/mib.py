@@ -1,0 +1,64 @@
+"""MiB (Cermelli et al., CVPR 2020): cross-entropy and distillation that know what background means in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ipseg.data.batch import StepBatch
+from ipseg.errors import require_at_least
+from ipseg.methods.distillation import unbiased_ce, unbiased_distil
+from ipseg.methods.losses import pixel_ce
+from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.model.boxes import inside
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class MibConfig(SoftmaxConfig):
+    """MiB: background means "no new class" to labels and "maybe a new class" to the old model."""
+
+    name: str = "mib"
+    """The method."""
+
+    distillation: float = 10.0
+    """Weight of the unbiased distillation (MiB's code: 10; its author's for VOC 15-1: 100)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least("method.distillation", self.distillation, 0)
+
+    def base_settings(self) -> dict[str, Any]:
+        """Plain cross-entropy."""
+        return plain_base(self)
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Mib:
+        """Make the method with its network."""
+        return Mib(self, self.network(model, pretrained=pretrained))
+
+
+class Mib(SoftmaxMethod[MibConfig]):
+    """Unbiased cross-entropy, unbiased distillation, and new classes that start as background."""
+
+    def begin_step(self, step: Step) -> None:
+        """New classes take an equal share of the background's probability."""
+        super().begin_step(step)
+        if self.previous is not None:
+            self.network.share_background()
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Plain cross-entropy in the base step, then both in the light of what background means."""
+        crops, labels = batch.crops, self.labels(batch)
+        seen = self.network(crops.images, crops.boxes)
+        logits = seen.enlarged()
+        if self.previous is None:
+            return {"segmentation": pixel_ce(logits, labels)}
+        said = unbiased_distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+        return {
+            "segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old)),
+            "distillation": self.config.distillation * said,
+        }

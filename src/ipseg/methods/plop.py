@@ -1,0 +1,122 @@
+"""PLOP (Douillard et al., CVPR 2021): the old model labels where it is sure, and features stay at every scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ipseg.data.batch import StepBatch
+from ipseg.errors import UserError, require_at_least, require_between
+from ipseg.methods.distillation import background_takes_new, pod_distance
+from ipseg.methods.losses import pixel_ce
+from ipseg.methods.pseudo_labels import ClassMedians, entropy, pseudo_labels, weighted_ce
+from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.model.network import ModelConfig
+from ipseg.model.softmax import Seen, SoftmaxNetwork
+from ipseg.scenario.split import IGNORE, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlopConfig(SoftmaxConfig):
+    """PLOP. The defaults are those of the paper and its code for VOC."""
+
+    name: str = "plop"
+    """The method."""
+
+    pod_features: float = 0.01
+    """Weight of local POD on the backbone's four stages (the paper's for VOC; ADE20K: 0.001)."""
+
+    pod_logits: float = 0.0005
+    """The same on the logits before they are enlarged (the paper's for VOC; ADE20K: 0.00001)."""
+
+    pod_scales: tuple[int, ...] = (1, 2, 4)
+    """Local POD cuts a map into 1, 4 and 16 tiles (the paper's)."""
+
+    least_threshold: float = 0.001
+    """An entropy (0 to 1) below which a pseudo-label always counts, however low its class's median is (the code's)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pod_features", "pod_logits"):
+            require_at_least(f"method.{name}", getattr(self, name), 0)
+        require_between("method.least_threshold", self.least_threshold, 0, 1)
+        if not self.pod_scales:
+            raise UserError("method.pod_scales is empty; [1] is the whole map alone.")
+        for scale in self.pod_scales:
+            require_at_least("method.pod_scales", scale, 1)
+
+    def base_settings(self) -> dict[str, Any]:
+        """Plain cross-entropy."""
+        return plain_base(self)
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Plop:
+        """Make the method with its network."""
+        return Plop(self, self.network(model, pretrained=pretrained))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlopMConfig(PlopConfig):
+    """PLOP-M: PLOP with replay. The paper of PLOP has none; half of a batch from memory is SSUL-M's."""
+
+    name: str = "plop_m"
+    """The method."""
+
+    rehearsal: float = 0.5
+    """Share of a batch that comes from memory after the base step (SSUL-M's)."""
+
+
+class Plop(SoftmaxMethod[PlopConfig]):
+    """Learns the new classes from labels and the old ones from the old model, where it is surer than usual."""
+
+    def __init__(self, config: PlopConfig, network: SoftmaxNetwork) -> None:
+        super().__init__(config, network)
+        self.thresholds = torch.ones(0)
+        """(old classes,): the entropy below which the old model's label counts. `prepare` finds them anew each time."""
+
+    def begin_step(self, step: Step) -> None:
+        """New classes start as background, as in MiB. Until `prepare` every label of the old model counts."""
+        super().begin_step(step)
+        if self.previous is not None:
+            self.network.share_background()
+            device = next(self.network.parameters()).device
+            self.thresholds = torch.ones(1 + len(step.old), device=device)
+
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[StepBatch]) -> None:
+        """tau_c: the median entropy of what the old model calls c, where the step's own pictures annotate nothing."""
+        if self.previous is None:
+            return
+        medians = ClassMedians(len(self.thresholds), self.thresholds.device)
+        for batch in batches:
+            logits = self.seen_before(batch.crops).enlarged()[: batch.current]
+            unlabelled = batch.crops.labels[: batch.current] == 0
+            medians.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled])
+        self.thresholds = medians.medians().clamp(min=self.config.least_threshold)
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Cross-entropy on labels and pseudo-labels, and local POD."""
+        crops, labels = batch.crops, self.labels(batch)
+        seen = self.network(crops.images, crops.boxes)
+        if self.previous is None:
+            return {"segmentation": pixel_ce(seen.enlarged(), labels)}
+        before = self.seen_before(crops)
+        taught, nu = pseudo_labels(labels, before.enlarged(), self.thresholds)
+        segmentation = weighted_ce(seen.enlarged(), taught, nu, labels != IGNORE)
+        return {"segmentation": segmentation, "pod": self._pod(seen, before)}
+
+    def _pod(self, new: Seen, old: Seen) -> Tensor:
+        """The mean over stages and logits, each with its weight; heavier the more there is to keep."""
+        config, count = self.config, old.logits.shape[1]
+        layers = [
+            config.pod_features * pod_distance(ours, theirs, config.pod_scales)
+            for ours, theirs in zip(new.stages, old.stages, strict=True)
+        ]
+        folded = background_takes_new(new.logits, count)
+        layers.append(config.pod_logits * pod_distance(folded, old.logits, config.pod_scales))
+        schedule = math.sqrt((1 + len(self.step.seen)) / len(self.step.new))  # with background, as the authors count
+        return schedule * torch.stack(layers).mean()

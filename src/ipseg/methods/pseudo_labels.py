@@ -1,0 +1,70 @@
+"""PLOP's pseudo-labels: where the old model is surer than usual of a class, its label stands in for the background."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from ipseg.methods.losses import everywhere
+from ipseg.scenario.split import IGNORE
+
+BINS = 10_000
+"""Of the histograms that medians are read from: their error is below a ten-thousandth of the largest entropy."""
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """(B, H, W) in 0 to 1: the entropy of the softmax over (B, classes, H, W) logits, divided by its largest value."""
+    log_p = logits.float().log_softmax(1)
+    return -(log_p.exp() * log_p).sum(1) / math.log(logits.shape[1])
+
+
+class ClassMedians:
+    """The median of a number in 0 to 1 for each class, over more pixels than fit in memory."""
+
+    def __init__(self, classes: int, device: torch.device) -> None:
+        self.counts = torch.zeros(classes, BINS, dtype=torch.int64, device=device)
+
+    def add(self, classes: Tensor, values: Tensor) -> None:
+        """Pixels, each with its class and its number."""
+        bins = (values * BINS).long().clamp(0, BINS - 1)
+        self.counts += torch.bincount(classes * BINS + bins, minlength=self.counts.numel()).view_as(self.counts)
+
+    def medians(self) -> Tensor:
+        """(classes,): 0 for a class that no pixel had. Several processes count together."""
+        counts = self.counts.clone()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        below = counts.cumsum(1)
+        half = below[:, -1:] / 2
+        place = (
+            (below < half).sum(1, keepdim=True).clamp(max=BINS - 1)
+        )  # the bin in which half of the pixels are reached
+        inside = counts.gather(1, place)
+        share = (half - (below.gather(1, place) - inside)) / inside.clamp(min=1)
+        return ((place + share) / BINS)[:, 0].float()
+
+
+def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """PLOP's labels to learn from, and nu: the share of a picture's background that the old model is sure of.
+
+    labels: (B, H, W), 0 where nothing is annotated; what is annotated stays. old: the old model's logits. thresholds:
+    (old classes,), the entropy below which a class's label counts; above it the pixel is ignored. nu: (B,), 1 for a
+    picture without background: nothing in it is unsure.
+    """
+    unlabelled = labels == 0
+    guess = old.argmax(1)
+    sure = entropy(old) < thresholds[guess]
+    taught = torch.where(unlabelled, guess.where(sure, IGNORE), labels)
+    count = unlabelled.sum((1, 2))
+    nu = (unlabelled & sure).sum((1, 2)) / count.clamp(min=1)
+    return taught, nu.where(count > 0, 1)
+
+
+def weighted_ce(logits: Tensor, taught: Tensor, weights: Tensor, counted: Tensor) -> Tensor:
+    """PLOP's cross-entropy, each picture's times its weight. Unsure pixels teach nothing but count in the mean."""
+    sure = taught != IGNORE
+    chosen = logits.float().log_softmax(1).gather(1, taught.where(sure, 0)[:, None])[:, 0]
+    return -(chosen.where(sure, 0) * weights[:, None, None]).sum() / everywhere(counted.sum())

@@ -1,0 +1,140 @@
+"""What the softmax methods share: one DeepLabV3 that grows, the model before the step, replay. Each adds its loss."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from ipseg.data.batch import Batch, BatchPlan, StepBatch
+from ipseg.data.memory import MemLabels
+from ipseg.errors import require_at_least, require_between
+from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.labels import classes_present
+from ipseg.model.network import ModelConfig, freeze
+from ipseg.model.softmax import Seen, SoftmaxNetwork
+from ipseg.scenario.split import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxConfig:
+    """Settings of every softmax method. The rates are those of MiB's code, which the baselines come from too."""
+
+    name: str
+    """The method."""
+
+    head: Literal["deeplab", "ipseg"] = "deeplab"
+    """What stands between the decoder and the classifiers. deeplab: nothing (DeepLabV3, the published one). ipseg: one
+    trunk of IPSeg's heads, for comparisons on one and the same network."""
+
+    backbone_lr: float = 1.0
+    """The backbone learns at this multiple of the rate (MiB's code: all layers at one rate)."""
+
+    later_lr: float = 0.1
+    """After the base step everything learns at this multiple of the rate (MiB: 0.01, then 0.001)."""
+
+    rehearsal: float = 0.0
+    """Share of a batch that comes from memory after the base step; 0: no replay."""
+
+    mem_labels: MemLabels = "sampled"
+    """What a replayed picture's labels hold. sampled: those of the step that stored it. current: those of the step that
+    runs, if it shows the picture too. all_seen: every class seen so far (an oracle). The rest is background."""
+
+    def __post_init__(self) -> None:
+        require_at_least("method.backbone_lr", self.backbone_lr, 0)
+        require_at_least("method.later_lr", self.later_lr, 0)
+        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+
+    @property
+    def replayed_labels(self) -> MemLabels | None:
+        """What memory must keep; nothing where nothing is replayed."""
+        return self.mem_labels if self.rehearsal else None
+
+    def network(self, model: ModelConfig, *, pretrained: bool) -> SoftmaxNetwork:
+        """The network of every softmax method."""
+        return SoftmaxNetwork(model, trunk=self.head == "ipseg", pretrained=pretrained)
+
+    def oracle(self) -> list[str]:
+        """Labels of all seen classes are not to be had for a stored picture."""
+        return ["method.mem_labels=all_seen"] if self.replayed_labels == "all_seen" else []
+
+
+def plain_base(config: SoftmaxConfig) -> dict[str, Any]:
+    """`base_settings` of methods whose base step is plain cross-entropy: they can take it from each other."""
+    return {"loss": "softmax cross-entropy", "head": config.head, "backbone_lr": config.backbone_lr}
+
+
+Config = TypeVar("Config", bound=SoftmaxConfig)
+
+
+class SoftmaxMethod(ABC, Generic[Config]):
+    """One softmax over background and every class seen; all of it goes on learning. What is left to write is `loss`."""
+
+    def __init__(self, config: Config, network: SoftmaxNetwork) -> None:
+        self.config, self.network = config, network
+        self.step = Step(-1, (), (), ())  # none yet
+        self.previous: SoftmaxNetwork | None = None
+        """The model as it stood after the last step; not part of the network, for each run makes it anew."""
+
+    def begin_step(self, step: Step) -> None:
+        """Keep the previous model, and add a classifier for the step's classes; the first also has the background."""
+        self.step = step
+        self.previous = None
+        if step.index > 0:
+            self.previous = copy.deepcopy(self.network)
+            freeze(self.previous)
+        self.network.grow(len(step.new) + (step.index == 0))
+
+    def train_mode(self) -> None:
+        """Everything trains, batch statistics included."""
+        self.network.train()
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The backbone and the rest, both slower after the base step."""
+        factor = 1.0 if self.step.index == 0 else self.config.later_lr
+        backbone = list(self.network.encoder.backbone.parameters())
+        known = {id(parameter) for parameter in backbone}
+        rest = [parameter for parameter in self.network.parameters() if id(parameter) not in known]
+        return [ParameterGroup(backbone, factor * self.config.backbone_lr), ParameterGroup(rest, factor)]
+
+    def plan(self, batch_size: int, memory: int) -> BatchPlan:
+        """Current pictures, and after the base step the share of remembered ones."""
+        if not memory or self.step.index == 0:
+            return BatchPlan(batch_size)
+        rehearsed = min(int(batch_size * self.config.rehearsal), batch_size - 1)
+        return BatchPlan(batch_size - rehearsed, rehearsed)
+
+    @abstractmethod
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """The weighted parts of the loss."""
+
+    def labels(self, batch: StepBatch) -> Tensor:
+        """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says."""
+        labels = batch.crops.labels
+        if self.config.replayed_labels != "all_seen" or batch.current == len(batch.crops):
+            return labels
+        assert batch.crops.full is not None
+        return torch.cat([labels[: batch.current], batch.crops.full[batch.current :]])
+
+    @torch.no_grad()
+    def seen_before(self, crops: Batch) -> Seen:
+        """What the previous model says."""
+        assert self.previous is not None
+        seen: Seen = self.previous(crops.images, crops.boxes)
+        return seen
+
+    @torch.no_grad()
+    def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
+        """Softmax probabilities."""
+        self.network.eval()
+        scores = self.network(images, boxes).enlarged().softmax(1)
+        return Prediction(scores, scores)
+
+    def image_classes(self, labels: Tensor) -> Tensor:
+        """Classes that some pixel has."""
+        return classes_present(labels, len(self.step.seen))

@@ -1,0 +1,307 @@
+"""What every method must keep to, whoever wrote it: run over all that are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ipseg.data.batch import StepBatch
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.source import Source, Split
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.engine import experiment
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.tensors import load_tensors
+from ipseg.methods.base import Method, prepare, replayed_labels
+from ipseg.methods.finetune import Finetune
+from ipseg.methods.registry import METHODS, method_config
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.split import Scenario, ScenarioConfig
+
+CPU = torch.device("cpu")
+MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, posterior_width=16, rates=(1, 2))
+SOURCE = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
+
+every_method = pytest.mark.parametrize("name", sorted(METHODS))
+every_incremental = pytest.mark.parametrize("name", sorted(METHODS.keys() - {"joint"}))
+
+
+def scenario_of(name: str) -> Scenario:
+    """One class, then two, then two more; joint takes all at once."""
+    return ScenarioConfig(name="joint" if name == "joint" else "1-2").build("scenes", SOURCE.classes)
+
+
+def build(name: str, steps: int = 1, seed: int = 0) -> Method:
+    """A method on a small network, in the last of so many steps."""
+    torch.manual_seed(seed)
+    method = method_config({"name": name}).build(MODEL)
+    for step in scenario_of(name).steps[:steps]:
+        method.begin_step(step)
+    return method
+
+
+class Hidden:
+    """A split whose masks hold some classes only; everything else is as it was."""
+
+    def __init__(self, split: Split, shown: set[int]) -> None:
+        self.names, self.image, self.saliency, self.presence = split.names, split.image, split.saliency, split.presence
+        self._split, self._shown = split, shown
+
+    def mask(self, index: int) -> np.ndarray:
+        mask = self._split.mask(index)
+        return np.where(np.isin(mask, [*self._shown, 255]), mask, 0).astype(np.uint8)
+
+
+@pytest.fixture
+def batches(tmp_path) -> Callable[..., list[StepBatch]]:
+    """The first batches of step 1, with a memory of the base step, from the data as it is or from another split."""
+
+    def make(name: str, split: Split = SOURCE.train, count: int = 2) -> list[StepBatch]:
+        config, steps, labels = (
+            MemoryConfig(size=6),
+            scenario_of(name).steps,
+            replayed_labels(method_config({"name": name})),
+        )
+        folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
+        if not folder.exists():
+            base = StepView(SOURCE.train, scenario_of(name), steps[0])
+            kept = update(ReplayMemory([], SOURCE.train, ()), base, config, 0, lambda _: [])
+            kept.save(folder, base, config, labels=labels == "sampled")
+        view, memory = StepView(split, scenario_of(name), step), ReplayMemory.load(folder, split)
+        memory.show(labels, view)
+        plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
+        stream = BatchStream(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
+        return [stream[iteration] for iteration in range(count)]
+
+    return make
+
+
+def train(method: Method, batches: list[StepBatch], lr: float = 0.01) -> list[dict[str, float]]:
+    """Some iterations as the engine does them."""
+    prepare(method, iter(batches))
+    groups = [{"params": group.parameters, "lr": lr * group.factor} for group in method.parameter_groups()]
+    optimiser, losses = torch.optim.SGD(groups, momentum=0.9, nesterov=True), []
+    for iteration, batch in enumerate(batches):
+        torch.manual_seed(iteration)  # dropout
+        method.train_mode()
+        parts = method.loss(batch)
+        optimiser.zero_grad()
+        torch.stack(list(parts.values())).sum().backward()
+        optimiser.step()
+        losses.append({key: part.item() for key, part in parts.items()})
+    return losses
+
+
+def state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- what it says ---------------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_it_grows_by_any_number_of_classes_and_labels_pictures_of_any_size(name):
+    method = build(name, steps=0)
+    for step in scenario_of(name).steps:
+        method.begin_step(step)
+        prediction = method.predict(torch.rand(2, 3, 33, 70))
+        assert prediction.scores.shape == prediction.pixel.shape == (2, 1 + len(step.seen), 33, 70)
+        assert prediction.labels.max() <= len(step.seen)
+        assert torch.isfinite(prediction.scores).all()
+        assert not prediction.scores.requires_grad
+        found = method.image_classes(torch.zeros(2, 8, 8, dtype=torch.long))
+        assert found.shape == (2, len(step.seen))
+        assert not found.any()
+
+
+@every_method
+def test_a_prediction_depends_on_its_own_picture_alone(name):
+    method = build(name)
+    images = torch.rand(3, 3, 64, 64)
+    assert torch.allclose(method.predict(images).scores[1:2], method.predict(images[1:2]).scores, atol=1e-5)
+
+
+@every_method
+def test_its_losses_are_finite_numbers_and_move_all_that_shall_learn(name, batches):
+    method = build(name, 1 if name == "joint" else 2)
+    (batch,) = batches(name, count=1)
+    prepare(method, iter([batch]))
+    method.train_mode()
+    parts = method.loss(batch)
+    assert all(part.shape == () and torch.isfinite(part) and part.dtype == torch.float32 for part in parts.values())
+    torch.stack(list(parts.values())).sum().backward()
+    learning = [parameter for group in method.parameter_groups() for parameter in group.parameters]
+    assert len({id(parameter) for parameter in learning}) == len(learning)
+    assert all(parameter.grad is not None and torch.isfinite(parameter.grad).all() for parameter in learning)
+
+
+@every_method
+@pytest.mark.parametrize("label", [0, 255, "new"])
+def test_pictures_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name, label, batches):
+    method = build(name, 1 if name == "joint" else 2)
+    (batch,) = batches(name, count=1)
+    value = scenario_of(name).steps[min(1, len(scenario_of(name).steps) - 1)]
+    filled = torch.full_like(batch.crops.labels, len(value.seen) if label == "new" else label)
+    batch = replace(batch, crops=replace(batch.crops, labels=filled))
+    losses = train(method, [batch, batch])
+    assert all(np.isfinite(value) for parts in losses for value in parts.values())
+    assert all(torch.isfinite(parameter).all() for parameter in method.network.parameters())
+
+
+# ---- what it may see and change -------------------------------------------------------------------------------------
+
+
+@every_method
+def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batches):
+    steps = scenario_of(name).steps
+    step = steps[min(1, len(steps) - 1)]
+    own = {1 + SOURCE.classes.index(each) for each in step.new}
+    results = []
+    for split in (SOURCE.train, Hidden(SOURCE.train, own)):
+        method = build(name, 1 + step.index)
+        results.append((train(method, batches(name, split)), state(method.network)))
+    (losses, weights), (hidden_losses, hidden_weights) = results
+    assert losses == hidden_losses
+    assert same(weights, hidden_weights)
+
+
+@every_incremental
+def test_what_it_does_not_give_to_the_optimiser_stays_as_it_is(name, batches):
+    method = build(name, 2)
+    learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
+    kept = {key for key, parameter in method.network.named_parameters() if id(parameter) not in learning}
+    before, previous = state(method.network), getattr(method, "previous", None)
+    old = state(previous) if previous is not None else {}
+    train(method, batches(name))
+    after = state(method.network)
+    changed = {key for key in before if not torch.equal(before[key], after[key])}
+    assert changed
+    assert not changed & kept
+    if previous is not None:
+        assert same(state(previous), old)
+    else:  # frozen layers are frozen whole: their batch statistics too
+        assert not {key for key in changed if key.startswith("encoder.") and "running" in key}
+
+
+@every_incremental
+def test_a_new_step_does_not_change_what_the_old_model_says_until_it_learns(name):
+    method = build(name, 1)
+    images = torch.rand(1, 3, 64, 64)
+    before = method.predict(images).pixel
+    method.begin_step(scenario_of(name).steps[1])
+    after = method.predict(images).pixel
+    ratio = (after[:, :1] if name in ("mib", "plop", "plop_m") else after[:, :2]) / after[:, 1:2]
+    start = before[:, : ratio.shape[1]] / before[:, 1:2]
+    share = 3 if name in ("mib", "plop", "plop_m") else 1  # two new classes take their parts of the background
+    assert torch.allclose(ratio * share, start, rtol=1e-3)
+
+
+# ---- the same every time --------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_the_same_seed_gives_the_same_bits(name, batches):
+    made = batches(name)
+    count = 1 if name == "joint" else 2
+    first, second, other = (build(name, count, seed) for seed in (0, 0, 1))
+    assert train(first, made) == train(second, made)
+    assert same(state(first.network), state(second.network))
+    assert not same(state(first.network), state(other.network))
+
+
+class Killed(Exception):  # noqa: N818
+    """The end of a process."""
+
+
+def settings(name: str) -> dict[str, Any]:
+    joint = name == "joint"
+    return {
+        "data": {"name": "scenes", "size": [64, 64], "classes": 3, "train": 18, "val": 2},
+        "scenario": {"name": "joint" if joint else "2-1"},
+        "model": {"backbone": {"name": "test_resnet"}, "width": 8, "posterior_width": 16, "rates": [1]},
+        "method": {"name": name},
+        "memory": {"size": 4},
+        "training": {
+            "epochs": 1,
+            "later_epochs": 3,
+            "batch_size": 2,
+            "crop": [64, 64],
+            "checkpoint_seconds": 0,
+            "workers": 0,
+        },
+        "device": "cpu",
+    }
+
+
+def pictures(recipe: Recipe, source: Source) -> list[int]:
+    return recipe.scenario.build(source.name, source.classes).images_per_step(source.train.presence())
+
+
+@every_method
+def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_path, monkeypatch):
+    recipe = make_recipe(settings(name))
+    source: Source = recipe.data.build()
+    last = 0 if name == "joint" else 1
+    assert recipe.training.iterations(last, pictures(recipe, source)[last]) > 2
+    whole = experiment.run(recipe, tmp_path / "whole", source=source, quiet=True)
+    restore = experiment.restore
+
+    def mortal(*arguments: Any) -> Method:
+        method = restore(*arguments)
+        loss, left = (
+            method.loss,
+            [2 + sum(recipe.training.iterations(i, pictures(recipe, source)[i]) for i in range(last))],
+        )
+
+        def dying(batch: StepBatch) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return loss(batch)
+
+        monkeypatch.setattr(method, "loss", dying)
+        return method
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "restore", mortal)
+        with pytest.raises(Killed):
+            experiment.run(recipe, tmp_path / "cut", source=source, quiet=True)
+    assert (tmp_path / "cut" / f"step_{last:02d}" / "checkpoint.safetensors").is_file()
+    again = experiment.run(recipe, tmp_path / "cut", resume=True, source=source, quiet=True)
+    assert again == whole
+    for step in range(last + 1):
+        files = [tmp_path / run / f"step_{step:02d}" / "weights.safetensors" for run in ("whole", "cut")]
+        assert same(*(load_tensors(file, "weights")[0] for file in files))
+
+
+def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_not_matter(tmp_path, monkeypatch):
+    recipe = make_recipe(settings("finetune"))
+    source, shown = recipe.data.build(), []
+
+    def round_off(method: Any, batches: Any) -> None:
+        shown.append(sum(batch.current for batch in batches))
+        if len(shown) == 2:
+            raise Killed  # after the last iteration of step 1, before its weights are saved
+        with torch.no_grad():
+            method.network.classifiers[-1].bias.fill_(7)
+
+    monkeypatch.setattr(Finetune, "end_step", round_off, raising=False)
+    with pytest.raises(Killed):
+        experiment.run(recipe, tmp_path / "run", source=source, quiet=True)
+    experiment.run(recipe, tmp_path / "run", resume=True, source=source, quiet=True)
+    for step, pictured in enumerate(pictures(recipe, source)):
+        weights, _ = load_tensors(tmp_path / "run" / f"step_{step:02d}" / "weights.safetensors", "weights")
+        assert (weights[f"classifiers.{step}.bias"] == 7).all()
+        assert shown[step] >= pictured  # the pass shows every picture
