@@ -22,8 +22,7 @@ from ipseg.data.memory import MemoryConfig
 from ipseg.data.voc import VocConfig
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe import Recipe, TrainingConfig
-from ipseg.methods.finetune import FinetuneConfig
-from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.registry import METHODS
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
@@ -45,8 +44,7 @@ SECTIONS: dict[str, tuple[str, type]] = {
     "scenario": ("scenario", ScenarioConfig),
     "model": ("model", ModelConfig),
     "model.backbone": ("model.backbone", BackboneConfig),
-    "method, `name: ipseg`": ("method", IPSegConfig),
-    "method, `name: finetune`": ("method", FinetuneConfig),
+    **{f"method, `name: {name}`": ("method", cls) for name, cls in METHODS.items()},
     "memory": ("memory", MemoryConfig),
     "training": ("training", TrainingConfig),
     "evaluation": ("evaluation", EvaluationConfig),

@@ -21,13 +21,13 @@ from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe import Recipe, TrainingConfig
 from ipseg.errors import UserError, require_one_of, unknown
 from ipseg.methods.finetune import FinetuneConfig
-from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.registry import METHODS
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
 CONFIGS = [
-    Recipe, ScenesConfig, FolderConfig, ScenarioConfig, ModelConfig, BackboneConfig, IPSegConfig, FinetuneConfig,
+    Recipe, ScenesConfig, FolderConfig, ScenarioConfig, ModelConfig, BackboneConfig, *METHODS.values(),
     MemoryConfig, TrainingConfig, EvaluationConfig, VocConfig, AdeConfig, CocoConfig,
 ]  # fmt: skip
 

@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
+import ipseg
 from ipseg import progress
-from ipseg.progress import Meter
+from ipseg.progress import Meter, silence
 
 
 @pytest.fixture
@@ -47,3 +48,22 @@ def test_elsewhere_a_line_is_written_now_and_then(clock):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_quiet_is_quiet(clock, terminal):
     assert shown(clock, seconds=50, terminal=terminal, quiet=True) == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_in_silence_nothing_speaks(clock, terminal):
+    with silence(wanted=True), silence(wanted=False):
+        assert shown(clock, seconds=50, terminal=terminal) == ""
+    with silence(wanted=False):
+        assert shown(clock, seconds=50, terminal=terminal)
+
+
+def test_a_quiet_run_does_not_say_that_it_looks_at_masks(make_folder_data, tiny_settings, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0)  # every piece of work is worth a line
+    tiny_settings["data"] = {"name": "folder", "path": str(make_folder_data())}
+    tiny_settings["scenario"] = {"name": "joint"}
+    ipseg.train(tiny_settings, tmp_path / "quiet", quiet=True)
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("IPSEG_CACHE", str(tmp_path / "cache"))
+    ipseg.train(tiny_settings, tmp_path / "loud")
+    assert "looking at masks" in capfd.readouterr().err

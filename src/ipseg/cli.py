@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg import cli_data, cli_grow, cli_saliency
+from ipseg import cli_data, cli_grow, cli_saliency, cli_sweep
 from ipseg._command import STOPPED, WRONG, Commands, complain, example, show
 from ipseg.errors import UserError
 
@@ -88,7 +88,7 @@ def train(
 ) -> None:
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
-    from ipseg.engine.experiment import run
+    from ipseg.apps.train import train as learn_all
     from ipseg.engine.trainer import Interrupted
     from ipseg.report.table import steps_table
 
@@ -98,7 +98,7 @@ def train(
         typer.echo(describe_plan(made, folder))
         return
     try:
-        result = run(made, folder, resume=resume, quiet=quiet)
+        result = learn_all(made, folder, resume=resume, quiet=quiet)
     except Interrupted as stop:
         complain(stop)
         raise typer.Exit(STOPPED) from stop
@@ -195,6 +195,7 @@ def explain(
 
 
 cli_grow.mount(app)
+cli_sweep.mount(app)
 app.add_typer(cli_data.data, name="data")
 cli_saliency.mount(app)
 

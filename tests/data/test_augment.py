@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.data.augment import Placement, place, random_crop, whole
+from ipseg.data.augment import Chance, Placement, place, random_crop, whole
 from ipseg.data.batch import Batch, Picture, join
+from ipseg.data.pile import join_piles, pile_of
 from ipseg.model.boxes import inside
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def telling(height: int, width: int, square: tuple[int, int, int]) -> Picture:
 
 
 def lay(pictures: list[Picture], placements: list[Placement], canvas: tuple[int, int]) -> Batch:
-    return place(pictures, placements, canvas, 3, CPU)
+    return place(pile_of(pictures, 3, CPU), range(len(pictures)), placements, canvas)
 
 
 def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
@@ -89,7 +90,7 @@ def _flipped(given_one: Picture) -> Picture:
 def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, height, width, crop):
     rng = np.random.default_rng(seed)
     square = (int(rng.integers(0, height - 8)), int(rng.integers(0, width - 8)), 8)
-    placement = random_crop(rng, height, width, crop, (0.5, 2.0), flip=True)
+    placement = random_crop(Chance.draw(rng, (0.5, 2.0), flip=True), (height, width), crop)
     batch = lay([telling(height, width, square)], [placement], crop)
     labels, image = batch.labels[0], batch.images[0].mean(0)
     assert (image[labels == 7] >= 0.249).all()  # bilinear mixes at edges only: half white there, a quarter at a corner
@@ -100,7 +101,8 @@ def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, heig
 
 @given(seed=st.integers(0, 10_000), height=st.integers(4, 90), width=st.integers(4, 90))
 def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width):
-    placement = random_crop(np.random.default_rng(seed), height, width, (32, 32), (0.5, 2.0), flip=False)
+    chance = Chance.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
+    placement = random_crop(chance, (height, width), (32, 32))
     batch = lay([picture(height, width)], [placement], (32, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
     assert 0.5 <= placement.scale <= 2
@@ -110,7 +112,8 @@ def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width)
 
 @given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
 def test_a_whole_picture_is_shown_uncropped_whatever_its_shape(seed, height, width):
-    placement = whole(np.random.default_rng(seed), height, width, (48, 32), (0.5, 2.0), flip=True)
+    chance = Chance.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
+    placement = whole(chance, (height, width), (48, 32))
     batch = lay([picture(height, width)], [placement], (48, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
     assert bottom - top == pytest.approx(height * placement.scale, abs=1e-3)
@@ -136,3 +139,27 @@ def test_joined_batches_keep_their_rows():
     joined = join(batches)
     assert len(joined) == 3
     assert all(torch.equal(joined.labels[i], batches[i].labels[0]) for i in range(3))
+
+
+def test_from_one_pile_of_many_pictures_the_same_batch_is_cut_as_from_a_pile_of_its_own():
+    pictures = [picture(10, 12, 1), picture(16, 5, 2), picture(7, 9, 3)]
+    placements = [Placement(1.3, 2, -1, flip=True), Placement(0.8, 0, 0, flip=False)]
+    pile = join_piles([pile_of(pictures[:2], 3, CPU), pile_of(pictures[2:], 3, CPU)])
+    assert pile.sizes == ((10, 12), (16, 5), (7, 9))
+    from_many, alone = place(pile, [2, 0], placements, (16, 16)), lay([pictures[2], pictures[0]], placements, (16, 16))
+    for name in ("images", "boxes", "labels", "salient", "stored"):
+        assert torch.equal(getattr(from_many, name), getattr(alone, name)), name
+
+
+@given(st.integers(0, 10**6))
+def test_images_are_sampled_as_torch_samples_them(seed):
+    rng = np.random.default_rng(seed)
+    height, width = (int(side) for side in rng.integers(4, 40, 2))
+    scale, top, left = rng.uniform(0.5, 2), rng.uniform(-9, 9), rng.uniform(-9, 9)
+    ours = lay([picture(height, width, seed)], [Placement(scale, top, left, flip=False)], (24, 32))
+    y, x = ((torch.arange(n) + 0.5 + shift) / scale for n, shift in ((24, top), (32, left)))
+    grid = torch.stack(torch.meshgrid(x * 2 / width - 1, y * 2 / height - 1, indexing="xy"), -1)[None].float()
+    image = torch.from_numpy(picture(height, width, seed).image).permute(2, 0, 1)[None].float() / 255
+    theirs = torch.nn.functional.grid_sample(image, grid, padding_mode="border", align_corners=False)
+    shown = inside(ours.boxes, (24, 32))[:, None]
+    assert torch.allclose(ours.images * shown, theirs * shown, atol=1e-4)

@@ -252,3 +252,11 @@ def test_a_link_in_a_circle_ends(make_folder_data):
     root = make_folder_data()
     (root / "images" / "again").symlink_to("..", target_is_directory=True)
     assert opened(root).train.image(0).shape == (48, 64, 3)
+
+
+def test_a_link_to_another_folder_of_pictures_is_told_not_passed_over(make_folder_data):
+    root = make_folder_data()
+    (root / "more").mkdir()
+    (root / "masks" / "more").symlink_to(root / "more", target_is_directory=True)
+    with pytest.raises(UserError, match="more is a link to a folder, and such are not followed"):
+        opened(root)

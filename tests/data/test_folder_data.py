@@ -57,8 +57,15 @@ def test_a_wrong_folder_is_answered_with_the_tree_that_is_expected(make_folder_d
 
 
 def test_a_folder_without_pictures_is_answered_with_the_tree(make_folder_data):
-    with pytest.raises(UserError, match=r"(?s)0 training and 0 validation pictures\. Expected"):
+    with pytest.raises(UserError, match=r"(?s)0 training and 0 validation pictures.*Expected"):
         opened(make_folder_data(count=0))
+
+
+def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_data):
+    root = make_folder_data(count=4)
+    with pytest.raises(UserError, match=r"4 training and 0 validation pictures, with data\.val_share=0\.2"):
+        opened(root)
+    assert len(FolderConfig(path=str(root), val_share=0.5).build().val.names) == 2
 
 
 @pytest.mark.parametrize("text", ["", "cat\ncat\n", "background\ncat\n", "\n".join(map(str, range(255)))])

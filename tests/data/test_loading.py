@@ -248,7 +248,7 @@ def test_kept_pictures_go_with_their_step(settings, tmp_path, monkeypatch):
     def noted(method, stream, *arguments, **options):
         gc.collect()
         assert all(earlier() is None for earlier in kept)
-        kept.append(weakref.ref(stream._current))
+        kept.append(weakref.ref(stream._kept))
         return trainer.train_step(method, stream, *arguments, **options)
 
     monkeypatch.setattr(experiment, "train_step", noted)

@@ -91,6 +91,17 @@ def test_the_folder_above_is_answered_with_the_right_one(voc):
         VocConfig(path=str(voc.parent)).build()
 
 
+def test_an_empty_list_or_folder_of_voc_is_named(voc):
+    (voc / "ImageSets" / "Segmentation" / "val.txt").write_text("\n")
+    with pytest.raises(UserError, match=r"(?s)val\.txt names no pictures\. Expected"):
+        VocConfig(path=str(voc)).build()
+    for file in (voc / "SegmentationClassAug").iterdir():
+        file.unlink()
+    (voc / "ImageSets").rename(voc / "elsewhere")
+    with pytest.raises(UserError, match=r"SegmentationClassAug names no pictures"):
+        VocConfig(path=str(voc)).open()
+
+
 def test_masks_alone_tell_which_classes_are_where(voc):
     (voc / "JPEGImages").rename(voc / "elsewhere")
     source = VocConfig(path=str(voc)).open()

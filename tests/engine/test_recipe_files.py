@@ -15,12 +15,14 @@ from ipseg.config import to_dict
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.recipe_files import MOST_BASES, find_recipe, shipped_recipes
 from ipseg.errors import UserError
+from ipseg.methods.registry import METHODS
 from ipseg.model._torchvision import ensure_torchvision
 from ipseg.scenario.catalog import DATASETS
 
 # What has no base says everything; docs/make_recipes.py writes it anew when settings have changed.
 COMPLETE = [path for path in shipped_recipes() if "base" not in yaml.safe_load(path.read_text(encoding="utf-8"))]
 BASED = [path for path in shipped_recipes() if path not in COMPLETE]
+PAPERS = [path for path in BASED if path.parent.name == "paper"]
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_a_recipe_changes_its_base_key_by_key(write, tiny_settings):
 def test_another_method_or_data_set_takes_no_setting_of_the_old_one(write, tiny_settings):
     write("below.yaml", **tiny_settings | {"method": {"name": "ipseg", "alpha_nf": 0.7, "backbone_lr": 0.3}})
     other = load_recipe(write("other.yaml", base="below.yaml", method={"name": "finetune"}))
-    assert (other.method.name, other.method.backbone_lr) == ("finetune", 0.1)
+    assert (other.method.name, other.method.backbone_lr) == ("finetune", 1.0)
     same = load_recipe(write("same.yaml", base="below.yaml", method={"name": "ipseg", "alpha_bc": 0.8}))
     assert (same.method.alpha_nf, same.method.alpha_bc) == (0.7, 0.8)
     write("below.yaml", **tiny_settings | {"method": {"alpha_nf": 0.7}})  # unnamed it is IPSeg as well
@@ -117,7 +119,7 @@ def test_names_are_the_files_and_no_two_are_the_same():
 
 
 def test_the_nearest_name_is_offered_in_subfolders_too():
-    with pytest.raises(UserError, match=r"Did you mean ade_100-5_ipseg_resnet-101\?.*come.* along: scenes_3-1_ipseg"):
+    with pytest.raises(UserError, match=r"Did you mean ade_100-5_ipseg_resnet-101\?.*come.* along: scenes_3-1_"):
         find_recipe("ade_100-5_ipseg_resnet101")
 
 
@@ -137,7 +139,7 @@ def test_a_recipe_with_a_base_changes_what_it_says_and_says_what_it_changes(path
     assert all(getattr(made, section[:-1]).name == own[section[:-1]]["name"] for section in another)
 
 
-@pytest.mark.parametrize("path", BASED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_a_recipe_with_a_base_fits_its_data_set_and_its_name_says_what_it_is(path):
     recipe = loaded(path)
     scenario = recipe.scenario.build(recipe.data.name, DATASETS[recipe.data.name])
@@ -154,11 +156,11 @@ def test_the_weights_that_the_papers_recipes_name_are_there_in_timm():
     ensure_torchvision()
     import timm
 
-    assert {loaded(path).model.backbone.name for path in BASED} <= set(timm.list_pretrained())
+    assert {loaded(path).model.backbone.name for path in PAPERS} <= set(timm.list_pretrained())
 
 
 def test_every_network_of_the_papers_recipes_can_be_built():
-    networks = {(loaded(path).model, loaded(path).method.name): loaded(path).method for path in BASED}
+    networks = {(loaded(path).model, loaded(path).method.name): loaded(path).method for path in PAPERS}
     assert len(networks) == 4  # two backbones, IPSeg and joint training
     with torch.device("meta"):
         for (model, _), method in networks.items():
@@ -166,7 +168,7 @@ def test_every_network_of_the_papers_recipes_can_be_built():
 
 
 def test_what_the_paper_says_about_ade_stands_in_its_recipes():
-    for path in BASED:
+    for path in PAPERS:
         recipe = loaded(path)
         training = (recipe.training.epochs, recipe.training.batch_size, recipe.training.schedule, recipe.training.lr)
         assert training == ((60, 8, "warm_poly", 0.01) if recipe.data.name == "ade" else (50, 16, "poly", 0.01))
@@ -190,3 +192,11 @@ def differing(one: Recipe, other: Recipe) -> set[str]:
     """The settings that are not the same."""
     a, b = flat(to_dict(one)), flat(to_dict(other))
     return {key for key in a.keys() | b.keys() if a.get(key, ...) != b.get(key, ...)}
+
+
+def test_every_method_has_a_recipe_on_the_same_scenes_and_network():
+    others = {recipe.method.name: recipe for recipe in map(loaded, BASED) if recipe.data.name == "scenes"}
+    assert METHODS.keys() - {"ipseg"} <= others.keys()
+    own = load_recipe("scenes_3-1_ipseg")
+    for recipe in others.values():
+        assert (recipe.data, recipe.model, recipe.training.epochs) == (own.data, own.model, own.training.epochs)

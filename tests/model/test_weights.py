@@ -254,6 +254,9 @@ def test_the_files_own_normalisation_is_used(whole, tmp_path):
     assert backbone.std.flatten().tolist() == pytest.approx([0.2, 0.2, 0.1])
     save_file(whole, path, metadata={"mean": "none"})
     assert 'mean must be three numbers in its metadata, not "none"' in refused(path)
+    for wrong in ({"mean": "nan,0,0"}, {"std": "1,0,1"}, {"std": "1,1"}):
+        save_file(whole, path, metadata=wrong)
+        assert "must be three numbers" in refused(path)
 
 
 @register_model

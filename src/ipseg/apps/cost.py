@@ -15,9 +15,9 @@ from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
+from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import set_deterministic
-from ipseg.engine.trainer import make_optimiser
 from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
 from ipseg.model.boxes import full_boxes
@@ -134,19 +134,10 @@ def _training(method: Method, recipe: Recipe, step: Step, device: torch.device) 
     config = recipe.training
     plan = method.plan(config.batch_size, recipe.memory.size if step.index else 0)
     batch = made_up(plan, config.crop, step, device)
-    optimiser = make_optimiser(method, config)
-
-    def iterate() -> None:
-        method.train_mode()
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            parts = method.loss(batch)
-        optimiser.zero_grad(set_to_none=True)
-        total = torch.stack(list(parts.values())).sum()
-        torch.autograd.backward(total)
-        optimiser.step()
-
-    speed = _time(iterate, config.batch_size, device)
-    optimiser.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
+    iterate = Iteration(method, config)
+    learn = Recorded(iterate) if config.graphs else iterate
+    speed = _time(lambda: learn(batch), config.batch_size, device)
+    iterate.optimiser.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
     return speed
 
 
@@ -169,7 +160,8 @@ def _time(work: Callable[[], object], pictures: int, device: torch.device) -> Sp
 def made_up(plan: BatchPlan, crop: tuple[int, int], step: Step, device: torch.device) -> StepBatch:
     """A batch of noise, made up as the method asks for it."""
     crops = _noise(plan.current + plan.rehearsed, crop, step, device)
-    return StepBatch(crops, plan.current, _noise(plan.wholes, crop, step, device) if plan.wholes else None)
+    wholes = _noise(plan.wholes, crop, step, device) if plan.wholes else None
+    return StepBatch(crops, plan.current, wholes, plan.image_level)
 
 
 def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) -> Batch:
@@ -178,7 +170,7 @@ def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) 
     labels = torch.where(labels > 0, labels + len(step.old), 0)
     return Batch(
         images=images,
-        boxes=full_boxes(images),
+        boxes=full_boxes(images).clone(),
         labels=labels,
         salient=torch.rand(count, *crop, device=device) < 0.5,
         stored=torch.zeros(count, len(step.seen), dtype=torch.bool, device=device),

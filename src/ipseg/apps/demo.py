@@ -27,7 +27,7 @@ SHORT = ["training.batch_size=8", "training.epochs=3", "training.later_epochs=2"
 QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=110", "data.val=16"]
 RUNS: dict[str, list[str]] = {
     "ipseg": [],
-    "finetune": ["method={name: finetune, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
+    "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
     "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.noise_filtering=false"],
 }
 SHOWN = 4  # scenes on the page

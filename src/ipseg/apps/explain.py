@@ -208,8 +208,9 @@ def result_panels(view: View, result: Result) -> list[Panel]:
     """The labels of the pixels alone, the posterior, and both together."""
     if result.posterior is None:
         return [explain_sheet.painted(view, result.labels, "result (no posterior)")]
+    alone = result.pixel_labels  # none where a gate has left heads out
     return [
-        explain_sheet.painted(view, result.pixel_labels, "pixels alone"),
+        *([] if alone is None else [explain_sheet.painted(view, alone, "pixels alone")]),
         explain_sheet.bars(view, result.posterior, "image posterior"),
         explain_sheet.painted(view, result.labels, "result: pixels x posterior"),
     ]

@@ -27,6 +27,8 @@ Picture = NDArray[np.uint8] | Image.Image | str | Path
 AFTERWARDS = (
     "method.alpha_bc",
     "method.alpha_nf",
+    "method.gate",
+    "method.gate_threshold",
     "method.noise_filtering",
     "method.unknown",
     "scenario.unseen",
@@ -45,8 +47,8 @@ class Result:
     """(H, W): the label of each pixel."""
     scores: NDArray[np.float32]
     """(1 + C, H, W): the final scores; the label is where they are highest."""
-    pixel_labels: NDArray[np.uint8]
-    """(H, W): the labels without the image posterior."""
+    pixel_labels: NDArray[np.uint8] | None
+    """(H, W): the labels without the image posterior; none where a gate has left heads out."""
     posterior: dict[str, float] | None
     """The probability that each class is in the picture; none where the method has no image posterior."""
     unknown: NDArray[np.float32] | None
@@ -81,7 +83,7 @@ class Model:
             classes=self.classes,
             labels=prediction.labels[0].byte().cpu().numpy(),
             scores=prediction.scores[0].float().cpu().numpy(),
-            pixel_labels=prediction.pixel[0].argmax(0).byte().cpu().numpy(),
+            pixel_labels=None if prediction.pixel is None else prediction.pixel[0].argmax(0).byte().cpu().numpy(),
             posterior=None if posterior is None else dict(zip(self.classes[1:], posterior[0].tolist(), strict=True)),
             unknown=None if unknown is None else unknown[0].float().cpu().numpy(),
         )

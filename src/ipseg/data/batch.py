@@ -57,6 +57,8 @@ class StepBatch:
     """How many of the crops are current pictures."""
     wholes: Batch | None = None
     """More pictures from memory, uncropped, for image-level learning."""
+    image_level: int = 0
+    """How many of the current pictures, the first ones, join them there."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class BatchPlan:
     current: int
     rehearsed: int = 0
     wholes: int = 0
+    image_level: int = 0
 
 
 def join(batches: list[Batch]) -> Batch:

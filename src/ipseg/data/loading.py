@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ipseg.data.batch import Picture
+from ipseg.data.pile import Pile, join_piles, pile_of
 from ipseg.data.view import StepView
 
 T = TypeVar("T")
@@ -86,6 +89,30 @@ def _memory() -> float:
         text = limit.read_text().strip() if limit.is_file() else ""
         found += [float(text)] if text.isdigit() else []  # "max" where there is none
     return min(found)
+
+
+CHUNK = 256
+"""Pictures that go to the device together."""
+
+
+def resident(
+    read: Callable[[int], Picture], count: int, classes: int, limit: float, device: torch.device
+) -> Pile | None:
+    """All pictures on the GPU if they fit, read with all cores; none on the CPU, which has its pictures at hand.
+
+    They may take `limit` bytes, and half of what is free on the device.
+    """
+    if device.type != "cuda" or limit == 0:
+        return None
+    limit = min(limit, torch.cuda.mem_get_info(device)[0] / 2)
+    piles: list[Pile] = []
+    cores = os.cpu_count() or 1
+    with read_ahead(read, range(count), workers=cores, ahead=2 * cores) as pictures:
+        while chunk := list(islice(pictures, CHUNK)):
+            piles.append(pile_of(chunk, classes, device))
+            if sum(pile.bytes for pile in piles) / sum(map(len, piles)) * count > limit:
+                return None
+    return join_piles(piles)
 
 
 @contextmanager

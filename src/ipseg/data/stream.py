@@ -1,30 +1,48 @@
-"""Batches as a pure function of seed, step and iteration: nothing to save, so a run resumes exactly where it was."""
+"""Batches as a pure function of (seed, step, iteration): a resumed run sees the same ones, no random state is saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from ipseg.data.augment import place, random_crop, whole
+from ipseg.data.augment import Chance, Placement, Size, place, random_crop, whole
 from ipseg.data.batch import Batch, BatchPlan, Picture, StepBatch
-from ipseg.data.loading import KeptPictures, read_ahead
+from ipseg.data.loading import KeptPictures, read_ahead, resident
 from ipseg.data.memory import ReplayMemory
+from ipseg.data.pile import pile_of
 from ipseg.data.view import StepView
 
 AHEAD = 2
 """Batches whose pictures are read before they are due. One would do if all took equally long."""
+
+Lay = Callable[[Chance, Size, Size], Placement]
+
+
+@dataclass(frozen=True)
+class Share:
+    """One process's part of every batch: each `of`-th picture, beginning with number `rank`."""
+
+    rank: int = 0
+    of: int = 1
+
+    def __call__(self, count: int) -> range:
+        """Which of so many pictures."""
+        return range(self.rank, count, self.of)
+
+
+WHOLE = Share()
 
 
 class BatchStream:
     """The batches of one step.
 
     Current pictures come from one random order of the step's pictures after another; pictures from memory are drawn
-    anew for each batch. `keep` bytes of current pictures stay in memory, and `workers` threads read ahead; neither
-    changes a batch.
+    anew for each batch. `keep` bytes of pictures stay in memory, on a GPU where all fit, and `workers` threads read
+    ahead; neither changes a batch, and the shares of several processes make up the batch of one.
     """
 
     def __init__(
@@ -33,61 +51,76 @@ class BatchStream:
         memory: ReplayMemory,
         plan: BatchPlan,
         *,
-        crop: tuple[int, int],
+        crop: Size,
         scales: tuple[float, float],
         flip: bool,
         seed: int,
         device: torch.device,
         keep: float = 0,
         workers: int = 0,
+        share: Share = WHOLE,
     ) -> None:
-        self.view, self.memory, self.plan = view, memory, plan
+        self.view, self.memory, self.plan, self.share = view, memory, plan, share
         self.crop, self.scales, self.flip, self.seed, self.device = crop, scales, flip, seed, device
         self.workers = workers
-        self._current = KeptPictures(view, keep)
+        self._kept = KeptPictures(view, keep)
+        self._pile = resident(self._read, len(view) + len(memory), len(view.step.seen), keep, device)
         self._orders: dict[int, list[int]] = {}
 
     def __getitem__(self, iteration: int) -> StepBatch:
-        return self._make(iteration, map(self._current.picture, self._visits(range(iteration, iteration + 1))))
+        return self._make(iteration, map(self._picture, self._visits(range(iteration, iteration + 1))))
 
     @contextmanager
     def batches(self, iterations: range) -> Iterator[Iterator[StepBatch]]:
         """The batches of these iterations, one after the other, their pictures read ahead inside the block."""
-        count = self.plan.current
-        reading = read_ahead(self._current.picture, self._visits(iterations), workers=self.workers, ahead=AHEAD * count)
-        with reading as pictures:
-            yield (self._make(iteration, islice(pictures, count)) for iteration in iterations)
+        visits = () if self._pile is not None else self._visits(iterations)
+        count = len(self.share(self.plan.current))
+        with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * count) as pictures:
+            yield (self._make(iteration, pictures) for iteration in iterations)
 
-    def _make(self, iteration: int, current: Iterable[Picture]) -> StepBatch:
-        rng = np.random.default_rng([self.seed, self.view.step.index, iteration])
-        plan = self.plan
-        pictures = [*current, *self._remember(rng, plan.rehearsed)]
-        crops = self._lay(rng, pictures, uncropped=False)
-        wholes = self._lay(rng, self._remember(rng, plan.wholes), uncropped=True) if plan.wholes else None
-        return StepBatch(crops, plan.current, wholes)
+    def _picture(self, row: int) -> Picture:
+        """The pictures of the view, and after them those of the memory."""
+        return self._kept.picture(row) if row < len(self.view) else self.memory.picture(row - len(self.view))
 
-    def _visits(self, iterations: range) -> Iterator[int]:
-        """Which pictures of the view these iterations show as current ones."""
-        count = self.plan.current
-        return (self._visit(visit) for visit in range(iterations.start * count, iterations.stop * count))
+    def _read(self, row: int) -> Picture:
+        """The same, but nothing of the view is kept: what has gone to the GPU is not needed here."""
+        return self.view.picture(row) if row < len(self.view) else self._picture(row)
+
+    def _make(self, iteration: int, current: Iterator[Picture]) -> StepBatch:
+        """Everything random is drawn for the whole batch, in one order, whichever share of it is wanted."""
+        rng, plan, share = np.random.default_rng([self.seed, self.view.step.index, iteration]), self.plan, self.share
+        own = [*share(plan.current), *(plan.current + i for i in share(plan.rehearsed))]
+        rows = [*self._visits(range(iteration, iteration + 1), WHOLE), *self._remember(rng, plan.rehearsed)]
+        chances = [Chance.draw(rng, self.scales, flip=self.flip) for _ in rows]
+        crops = self._lay(random_crop, [rows[i] for i in own], [chances[i] for i in own], current)
+        rows, scales = self._remember(rng, plan.wholes), (min(self.scales[0], 1.0), 1.0)
+        chances, own = [Chance.draw(rng, scales, flip=self.flip) for _ in rows], [*share(plan.wholes)]
+        wholes = self._lay(whole, [rows[i] for i in own], [chances[i] for i in own], current) if own else None
+        return StepBatch(crops, len(share(plan.current)), wholes, len(share(plan.image_level)))
+
+    def _lay(self, lay: Lay, rows: Sequence[int], chances: Sequence[Chance], current: Iterator[Picture]) -> Batch:
+        pile, at = self._pile, rows
+        if pile is None:
+            shown = [next(current) if row < len(self.view) else self._picture(row) for row in rows]
+            pile, at = pile_of(shown, len(self.view.step.seen), self.device), range(len(rows))
+        placements = [lay(chance, pile.sizes[row], self.crop) for chance, row in zip(chances, at, strict=True)]
+        return place(pile, at, placements, self.crop)
+
+    def _visits(self, iterations: range, share: Share | None = None) -> Iterator[int]:
+        """Which pictures of the view these iterations show as current ones: our share, if not told otherwise."""
+        count, share = self.plan.current, share or self.share
+        return (self._visit(iteration * count + i) for iteration in iterations for i in share(count))
 
     def _visit(self, visit: int) -> int:
         """Which picture of the view the visit-th visit goes to."""
         epoch, place_in_epoch = divmod(visit, len(self.view))
         if epoch not in self._orders:
             rng = np.random.default_rng([self.seed, self.view.step.index, 1 << 31, epoch])
-            self._orders = {epoch: rng.permutation(len(self.view)).tolist()}
+            self._orders = {known: order for known, order in self._orders.items() if known == epoch - 1}
+            self._orders[epoch] = rng.permutation(len(self.view)).tolist()
         return self._orders[epoch][place_in_epoch]
 
-    def _remember(self, rng: np.random.Generator, count: int) -> list[Picture]:
+    def _remember(self, rng: np.random.Generator, count: int) -> list[int]:
         replace = count > len(self.memory)
         drawn = rng.choice(len(self.memory), count, replace=replace).tolist() if count else []
-        return [self.memory.picture(index) for index in drawn]
-
-    def _lay(self, rng: np.random.Generator, pictures: list[Picture], *, uncropped: bool) -> Batch:
-        lay = whole if uncropped else random_crop
-        placements = []
-        for picture in pictures:
-            height, width = picture.labels.shape
-            placements.append(lay(rng, height, width, self.crop, self.scales, flip=self.flip))
-        return place(pictures, placements, self.crop, len(self.view.step.seen), self.device)
+        return [len(self.view) + index for index in drawn]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ipseg.data.augment import Placement, place
 from ipseg.data.batch import Batch, Picture
+from ipseg.data.pile import pile_of
 from ipseg.data.source import Split
 from ipseg.errors import UserError, require_at_least
 from ipseg.evaluation.confusion import ConfusionMatrix
@@ -140,7 +141,7 @@ def _lay(
     waiting: list[tuple[Picture, Placement]], canvas: tuple[int, int], classes: int, device: torch.device
 ) -> Batch:
     pictures, placements = zip(*waiting, strict=True)
-    return place(pictures, placements, canvas, classes, device)
+    return place(pile_of(pictures, classes, device), range(len(pictures)), placements, canvas)
 
 
 def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:
@@ -153,6 +154,6 @@ def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, 
     posterior = prediction.posterior
     return found(batch.labels), {
         "posterior": None if posterior is None else np.asarray((posterior > 0.5).cpu()),
-        "pixel": found(prediction.pixel.argmax(1)),
+        "pixel": None if prediction.pixel is None else found(prediction.pixel.argmax(1)),
         "both": found(prediction.labels),
     }

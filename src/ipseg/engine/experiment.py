@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Picture, StepBatch
 from ipseg.data.loading import room
 from ipseg.data.memory import ReplayMemory, update
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
+from ipseg.engine.base_step import base_settings
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -21,7 +22,7 @@ from ipseg.engine.system import choose_device, seed_all, set_deterministic
 from ipseg.engine.trainer import train_step
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.methods.base import Method
+from ipseg.methods.base import Method, end_step, prepare, replayed_labels
 from ipseg.progress import Meter
 from ipseg.scenario.split import Scenario, Step
 
@@ -38,22 +39,27 @@ def run(
     after_step: AfterStep = lambda _method, _step, _result: None,
 ) -> RunResult:
     """Learn a recipe's scenario in a folder. `source` shares pictures that another run has already read."""
+    recipe.require_trainable()
     device = choose_device(recipe.device)
     source = source or recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
     folder = RunFolder.check(path, recipe, resume=resume)
     base = None if folder.finished() else shared_base(recipe, scenario)
     oracle = bool(list(recipe.method.oracle()))
-    to_learn = scenario.steps[base.steps if base else folder.finished() :]
+    done = base.steps if base else folder.finished()
+    to_learn = scenario.steps[0 if base and not base.whole else done :]
     views = [StepView(source.train, scenario, step, oracle=oracle) for step in to_learn]  # each sees its own labels
     set_deterministic(wanted=recipe.deterministic)
-    method = restore(recipe, base.folder if base else folder, scenario, len(scenario.steps) - len(views) - 1, device)
+    method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
+    if base and not base.whole:
+        method = restore(recipe, folder, scenario, -1, device)  # remembers and measures from the beginning
     folder.create(recipe, scenario)  # what could be wrong has been found by now
     if base:
-        folder.take_from(base.folder, base.steps)
+        folder.take_from(base.folder, base.steps, whole=base.whole)
 
     for view in views:
         step, memory = view.step, remembered(folder, view.step, source)
+        memory.show(replayed_labels(recipe.method), view)
         if oracle:
             memory.oracle = scenario.evaluation_table(step)
         seed_all(recipe.seed, step.index)
@@ -81,7 +87,7 @@ def learn(
     """Train the step, unless a run that was cut off afterwards has done so."""
     step, training = view.step, recipe.training
     if (folder.step(step.index) / "weights.safetensors").is_file():
-        method.network.load_state_dict(folder.weights(step.index))
+        load(method, folder, step.index)
         return
     stream = BatchStream(
         view,
@@ -96,7 +102,16 @@ def learn(
         workers=training.workers,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
+    prepare(method, one_pass(stream))
     train_step(method, stream, training, folder, recipe.seed, title=title, quiet=quiet)
+    end_step(method, one_pass(stream))
+    folder.save_weights(step.index, method.network)
+
+
+def one_pass(stream: BatchStream) -> Iterator[StepBatch]:
+    """Every picture of the step, laid as in training; made when asked for, and the same whenever a run goes on."""
+    with stream.batches(range(-(-len(stream.view) // stream.plan.current))) as batches:
+        yield from batches
 
 
 def remember(
@@ -111,7 +126,8 @@ def remember(
         return [name for name, there in zip(view.step.old, found.tolist(), strict=False) if there]
 
     kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
-    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory)
+    labels = replayed_labels(recipe.method) == "sampled"
+    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, labels=labels)
 
 
 def remembered(folder: RunFolder, step: Step, source: Source) -> ReplayMemory:
@@ -144,12 +160,17 @@ def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, de
     for earlier in scenario.steps[: step + 1]:
         method.begin_step(earlier)
     if step >= 0:
-        try:
-            method.network.load_state_dict(folder.weights(step))
-        except RuntimeError as error:
-            raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
+        load(method, folder, step)
     method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return method
+
+
+def load(method: Method, folder: RunFolder, step: int) -> None:
+    """Give the network the weights that a step left."""
+    try:
+        method.network.load_state_dict(folder.weights(step))
+    except RuntimeError as error:
+        raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
 
 
 @dataclass(frozen=True)
@@ -158,6 +179,8 @@ class SharedBase:
 
     folder: RunFolder
     steps: int
+    whole: bool
+    """Also what they remembered and measured is what this run's settings would. If not, it is made anew."""
 
 
 def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
@@ -167,15 +190,24 @@ def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
     path, at, number = recipe.init.rpartition("@")
     if not at or not number.isdigit():
         raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
-    base = SharedBase(RunFolder.open(Path(path)), int(number) + 1)
-    theirs = make_recipe(base.folder.settings())
+    folder = RunFolder.open(Path(path))
+    theirs = make_recipe(folder.settings())
+    base = SharedBase(folder, int(number) + 1, whole=_after_learning(theirs) == _after_learning(recipe))
     if base.folder.finished() < base.steps:
         raise UserError(f"init: {path} has finished {base.folder.finished()} steps; step {number} is not among them.")
     learned = [step.new for step in base.folder.scenario(theirs).steps[: base.steps]]
-    same = (theirs.data, theirs.model, theirs.method.name) == (recipe.data, recipe.model, recipe.method.name)
+    same = (theirs.data, theirs.model) == (recipe.data, recipe.model) and (
+        theirs.method.name == recipe.method.name
+        or (base.steps == 1 and base_settings(theirs.method) == base_settings(recipe.method))
+    )
     if not same or learned != [step.new for step in scenario.steps[: base.steps]]:
         raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")
     return base
+
+
+def _after_learning(recipe: Recipe) -> tuple[object, ...]:
+    """What decides, weights apart, what a step remembers and measures."""
+    return recipe.method, recipe.memory, recipe.evaluation, recipe.scenario.unseen, recipe.seed
 
 
 def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:

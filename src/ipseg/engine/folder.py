@@ -154,10 +154,12 @@ class RunFolder:
         data.pop("version")
         return StepResult(**data | {"new": tuple(data["new"])})
 
-    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True) -> None:
-        """Copy the first steps of another run, each whole or not at all; on request without what they remember."""
-        left_out = None if memory else shutil.ignore_patterns("memory")
+    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
+        """Copy the first steps of another run; on request without what they remember, or the weights alone."""
+        left_out = shutil.ignore_patterns(*([] if whole else ["step.json"]), *([] if memory and whole else ["memory"]))
         for index in range(steps):
+            if (self.step(index) / "weights.safetensors").is_file():
+                continue  # taken before a cut
             partial = self.path / f".step_{index:02d}"
             shutil.rmtree(partial, ignore_errors=True)
             shutil.copytree(other.step(index), partial, ignore=left_out)

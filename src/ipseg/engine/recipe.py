@@ -72,6 +72,16 @@ class TrainingConfig:
     precision: Literal["float32", "bf16"] = "float32"
     """bf16: mixed precision by autocast."""
 
+    fused: bool = True
+    """The optimiser updates all weights in one go."""
+
+    graphs: bool = False
+    """On a GPU: record an iteration once and replay it (CUDA graphs); small networks gain most. Not together with
+    `deterministic` or a gate."""
+
+    compile: bool = False
+    """Fuse operations with torch.compile. It takes a minute or two a step, so it pays in long steps."""
+
     cache_gb: float = 8.0
     """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's. What does not fit is
     read each time; 0: nothing stays. The numbers are the same with any value."""
@@ -158,6 +168,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_at_least("seed", self.seed, 0)
+
+    def require_trainable(self) -> None:
+        """What no run can be trained with, though a finished one may well be asked so."""
+        if self.training.graphs and (self.deterministic or getattr(self.method, "gate", "none") != "none"):
+            raise UserError(
+                "training.graphs goes together neither with deterministic nor with method.gate: a recording runs the "
+                "same operations each time. Set it, or those, to false and none."
+            )
 
 
 SECTIONS = {"data": data_config, "method": method_config}

@@ -42,7 +42,7 @@ def with_base(values: Mapping[str, Any], file: Path | None = None) -> Settings:
         files.append(found)
     whole: Settings = {}
     for layer in reversed(layers):
-        whole = _over(whole, layer)
+        whole = lay_over(whole, layer)
     return whole
 
 
@@ -57,12 +57,12 @@ def _find_base(name: object, file: Path) -> Path:
     return path
 
 
-def _over(base: Settings, changes: Settings) -> Settings:
-    """Sections are changed key by key; one that names another data set or method begins anew."""
+def lay_over(base: Settings, changes: Settings) -> Settings:
+    """Settings with changes: sections are changed key by key; one that names another data set or method begins anew."""
     result = dict(base)
     for key, value in changes.items():
         if isinstance(old := base.get(key), dict) and isinstance(value, dict) and not _chooses_another(key, old, value):
-            result[key] = _over(old, value)
+            result[key] = lay_over(old, value)
         else:
             result[key] = value
     return result

@@ -13,9 +13,9 @@ from types import FrameType
 import torch
 from torch import Tensor, nn
 
-from ipseg.data.batch import StepBatch
 from ipseg.data.stream import BatchStream
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.iteration import Iteration, Outcome, Recorded
 from ipseg.engine.progress import say_losses
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.system import seed_all
@@ -24,7 +24,6 @@ from ipseg.engine.track import open_tracker
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
 from ipseg.progress import Meter
-from ipseg.scenario.split import IGNORE
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -45,10 +44,11 @@ def train_step(
     step = stream.view.step.index
     config = config.at(step)
     iterations = config.iterations(step, len(stream.view))
-    optimiser = make_optimiser(method, config)
+    iterate = Iteration(method, config)
+    learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
     path = folder.step(step) / "checkpoint.safetensors"
     path.parent.mkdir(exist_ok=True)
-    start = restore(path, method.network, optimiser)
+    start = restore(path, method.network, iterate.optimiser)
     watch = _Watch(start)
     saved = time.monotonic()
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
@@ -60,9 +60,8 @@ def train_step(
     ):
         for iteration in left:
             seed_all(seed, step, iteration)
-            for group in optimiser.param_groups:
-                group["lr"] = config.lr * group["factor"] * config.rate(iteration, iterations)
-            watch.losses = _iterate(method, next(batches), optimiser, config, watch)
+            iterate.set_rate(config.rate(iteration, iterations))
+            watch.look(learn(next(batches)))
             done = iteration + 1
             text = ""
             if done % config.log_every == 0 or done == iterations:
@@ -81,50 +80,31 @@ def train_step(
             meter.advance(1, text)
             if stopped() or time.monotonic() - saved >= config.checkpoint_seconds:
                 watch.read(done, step)
-                save(path, method.network, optimiser, done)
+                save(path, method.network, iterate.optimiser, done)
                 saved = time.monotonic()
                 if stopped():
                     raise Interrupted(
                         f"stopped in step {step} after iteration {done} of {iterations}; go on with --resume."
                     )
-    folder.save_weights(step, method.network)
-
-
-def _iterate(
-    method: Method,
-    batch: StepBatch,
-    optimiser: torch.optim.Optimizer,
-    config: TrainingConfig,
-    watch: _Watch,
-) -> dict[str, Tensor]:
-    method.train_mode()
-    with torch.autocast(batch.crops.images.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-        parts = method.loss(batch)
-    total = torch.stack(list(parts.values())).sum()
-    optimiser.zero_grad(set_to_none=True)
-    torch.autograd.backward(total)
-    optimiser.step()
-    watch.look(total, (batch.crops.labels != IGNORE).any())
-    return {name: part.detach() for name, part in parts.items()}
 
 
 class _Watch:
     """Notices a loss that is not finite or a batch in which nothing counts, without always waiting for the device."""
 
     def __init__(self, start: int) -> None:
-        self.losses: dict[str, Tensor] = {}
+        self._losses: dict[str, Tensor] = {}
         self._good = start
         self._finite: Tensor | None = None
         self._counted: Tensor | None = None
 
-    def look(self, total: Tensor, counted: Tensor) -> None:
-        finite = torch.isfinite(total.detach())
-        self._finite = finite if self._finite is None else self._finite & finite
-        self._counted = counted if self._counted is None else self._counted & counted
+    def look(self, outcome: Outcome) -> None:
+        self._losses = outcome.losses
+        self._finite = outcome.finite.clone() if self._finite is None else self._finite & outcome.finite
+        self._counted = outcome.counted.clone() if self._counted is None else self._counted & outcome.counted
 
     def read(self, iteration: int, step: int) -> dict[str, float]:
         """The latest losses; raises if something went wrong since the last reading."""
-        losses = {name: float(value) for name, value in self.losses.items()}
+        losses = {name: float(value) for name, value in self._losses.items()}
         where = f"step {step}, between iterations {self._good} and {iteration}"
         if self._counted is not None and not bool(self._counted):
             raise UserError(f"{where}: a batch has no counted pixel: its masks are all 255. {_KEPT} Check the masks.")
@@ -135,15 +115,6 @@ class _Watch:
 
 
 _KEPT = "The run stops here; the last good state is kept."
-
-
-def make_optimiser(method: Method, config: TrainingConfig) -> torch.optim.Optimizer:
-    """The optimiser over the method's parameter groups, each with its multiple of the rate."""
-    groups = [{"params": group.parameters, "factor": group.factor} for group in method.parameter_groups()]
-    if config.optimiser == "adamw":
-        return torch.optim.AdamW(groups, lr=config.lr, weight_decay=config.weight_decay)
-    nesterov = config.momentum > 0
-    return torch.optim.SGD(groups, config.lr, config.momentum, nesterov=nesterov, weight_decay=config.weight_decay)
 
 
 def save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, iteration: int) -> None:
@@ -161,6 +132,7 @@ def restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) ->
         return 0
     tensors, facts = load_tensors(path, "the checkpoint")
     own = network.state_dict()
+    learning = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition(".")
@@ -170,9 +142,14 @@ def restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) ->
             own[rest].copy_(tensor)
         else:
             index, _, key = rest.partition(".")
-            state.setdefault(int(index), {})[key] = tensor
+            state.setdefault(int(index), {})[key] = _laid_as(learning[int(index)], tensor)
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
     return int(facts["iteration"])
+
+
+def _laid_as(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A fused optimiser walks through memory: what belongs to a weight must lie there as the weight does."""
+    return torch.empty_like(parameter).copy_(tensor) if tensor.shape == parameter.shape else tensor
 
 
 @contextmanager

@@ -55,15 +55,17 @@ class Features:
     """The backbone's first three stages, finest first."""
     decoded: Tensor
     pooled: Tensor
-    """The posterior's view of the last stage."""
+    """The posterior's view of the last stage. It may be of more pictures than the others."""
+    boxes: Tensor
+    """Where the pictures lie."""
     canvas: tuple[int, int]
     """Size of the padded pictures."""
     size: tuple[int, int]
     """Size of the pictures as they came."""
 
-    def __getitem__(self, rows: slice) -> Features:
+    def __getitem__(self, rows: slice | Tensor) -> Features:
         stages = tuple(stage[rows] for stage in self.stages)
-        return Features(stages, self.decoded[rows], self.pooled[rows], self.canvas, self.size)
+        return Features(stages, self.decoded[rows], self.pooled[rows], self.boxes[rows], self.canvas, self.size)
 
     def enlarge(self, logits: Tensor) -> Tensor:
         """Logits of a head at the size of the pictures."""
@@ -78,15 +80,20 @@ class Encoder(nn.Module):
         self.backbone = config.backbone.build(pretrained=pretrained)
         self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
 
-    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Features:
-        """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
+    def forward(self, images: Tensor, boxes: Tensor | None = None, decoded: int | None = None) -> Features:
+        """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas.
+
+        decoded: how many of them, the first, need more than the posterior's view; all by default.
+        """
         boxes = full_boxes(images) if boxes is None else boxes
         size = (images.shape[-2], images.shape[-1])
         padded = _pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
         canvas = (padded.shape[-2], padded.shape[-1])
         *stages, last = self.backbone(padded, inside(boxes, canvas))
-        decoded = self.decoder(last, boxes, canvas)
-        return Features(tuple(stages), decoded, pool_parts(last, boxes, canvas), canvas, size)
+        first = slice(decoded)
+        seen = self.decoder(last[first], boxes[first], canvas)
+        pooled = pool_parts(last, boxes, canvas)
+        return Features(tuple(stage[first] for stage in stages), seen, pooled, boxes, canvas, size)
 
 
 class Network(nn.Module):

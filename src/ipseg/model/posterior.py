@@ -24,11 +24,14 @@ class Posterior(nn.Module):
             nn.Dropout(dropout),
         )
         self.width = width
+        self.sizes: list[int] = []
+        """Classes of each step."""
         self.classifiers = nn.ModuleList()
 
     def grow(self, classes: int) -> None:
         """Add the classifier of a new step."""
         self.classifiers.append(nn.Linear(self.width, classes))
+        self.sizes.append(classes)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, |C_1:t|) logits, in the order of learning."""

@@ -1,0 +1,264 @@
+"""Speed of training and inference on one GPU, beside a plain reference (plain.py) in the same run. One JSON.
+
+    python benchmarks/speed.py --out runs/speed.json --gates gates.json
+
+Networks have random weights and pictures are drawn: nothing needs to be downloaded. Each result is written as soon as
+it is there. `compute`: the same batch again and again. `end_to_end`: with loading and augmentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plain
+import torch
+from PIL import Image
+
+from ipseg.apps.cost import made_up
+from ipseg.data.batch import Picture, StepBatch
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.engine.iteration import Iteration, Recorded
+from ipseg.engine.recipe import Recipe, load_recipe
+from ipseg.methods.ipseg import IPSeg
+from ipseg.model.posterior import Posterior
+
+GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+BACKBONES = {"resnet101": "resnet101", "swin-b": "swin_base_patch4_window12_384"}
+WAYS = {
+    "plain": [],
+    "eager": ["training.precision=bf16"],
+    "graphs": ["training.precision=bf16", "training.graphs=true"],
+    "gate": ["training.precision=bf16", "method.gate=bounded"],
+    "compile": ["training.precision=bf16", "training.compile=true"],
+    "compile+graphs": ["training.precision=bf16", "training.compile=true", "training.graphs=true"],
+    "compile+gate": ["training.precision=bf16", "training.compile=true", "method.gate=bounded"],
+    "float32": ["training.precision=float32"],
+}
+PICTURES = 256
+
+
+class Memory:
+    """Remembered pictures, for batches of a later step."""
+
+    def __init__(self, view: StepView) -> None:
+        self.view, self.classes = view, len(view.step.seen)
+
+    def __len__(self) -> int:
+        return 100
+
+    def picture(self, index: int) -> Picture:
+        """One of the view's, nothing labelled."""
+        picture = self.view.picture(index % len(self.view))
+        stored = np.arange(self.classes) == index % self.classes
+        return replace(picture, labels=np.zeros_like(picture.labels), stored=stored)
+
+
+def write_pictures(folder: Path, classes: int) -> Path:
+    """Drawn scenes of VOC's size as JPEG and PNG files, a `folder` data set."""
+    split = ScenesConfig(classes=classes, size=(375, 500), train=PICTURES, val=1).build().train
+    for name in ("images", "masks", "saliency"):
+        (folder / name).mkdir(parents=True)
+    for index in range(PICTURES):
+        name = f"{index:04}"
+        Image.fromarray(split.image(index)).save(folder / "images" / f"{name}.jpg", quality=90)
+        Image.fromarray(split.mask(index)).save(folder / "masks" / f"{name}.png")
+        Image.fromarray(split.saliency(index)).save(folder / "saliency" / f"{name}.png")
+    (folder / "classes.txt").write_text("\n".join(f"c{i}" for i in range(classes)))
+    (folder / "train.txt").write_text("\n".join(f"{i:04}" for i in range(PICTURES)))
+    (folder / "val.txt").write_text("0000")
+    return folder
+
+
+def recipe_for(backbone: str, scenario: str, side: int, data: Path, changes: list[str]) -> Recipe:
+    """The paper's recipe of VOC with drawn pictures and random weights."""
+    return load_recipe(
+        "voc_15-1_ipseg_swin-b",
+        [f"model.backbone={{name: {backbone}, weights: none}}", f"data={{name: folder, path: {data}}}",
+         f"scenario.name={scenario}", f"training.crop=[{side}, {side}]", "training.batch_size=16", *changes],
+    )  # fmt: skip
+
+
+def begun(recipe: Recipe, step: int, layout: torch.memory_format = torch.channels_last) -> tuple[IPSeg, StepView]:
+    """The method in a step, on the GPU, and the step's pictures."""
+    source = recipe.data.build()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    torch.manual_seed(0)
+    method = recipe.method.build(recipe.model)
+    for earlier in scenario.steps[: step % len(scenario.steps) + 1]:
+        method.begin_step(earlier)
+        method.network.to(GPU, memory_format=layout)  # copies that it makes of itself are then there too
+    return method, StepView(source.train, scenario, earlier)
+
+
+class Gates(torch.nn.Module):
+    """A posterior that says, after the same work, what a trained model's gate let through: random weights do not know."""
+
+    def __init__(self, real: Posterior, gates: list[list[int]], heads: int) -> None:
+        super().__init__()
+        self.real, self.sizes = real, real.sizes
+        ran = torch.tensor([[head in row for head in range(heads)] for row in gates])
+        self.register_buffer(
+            "logits", torch.where(ran, 8.0, -12.0).repeat_interleave(torch.tensor(real.sizes[:heads]), dim=1).to(GPU)
+        )
+        self.at = 0
+
+    def forward(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Logits of the next pictures."""
+        rows = torch.arange(self.at, self.at + len(pooled), device=pooled.device) % len(self.logits)
+        self.at += len(pooled)
+        return 0 * self.real(pooled) + self.logits[rows]
+
+
+def rate(work: Callable[[], object], pictures: int, seconds: float) -> float:
+    """Pictures a second, after a warm-up."""
+    for _ in range(5):
+        work()
+    torch.cuda.synchronize()
+    began, rounds = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds or rounds < 5:
+        for _ in range(4):
+            work()
+        torch.cuda.synchronize()
+        rounds += 4
+    return rounds * pictures / (time.perf_counter() - began)
+
+
+def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[str, Any]:
+    """Images a second of one way to train."""
+    recipe = recipe_for(case["backbone"], case["scenario"], case["side"], data, WAYS[way])
+    layout = torch.contiguous_format if way == "plain" else torch.channels_last
+    method, view = begun(recipe, case["step"], layout)
+    if "gate" in way and method._previous is not None and method._previous.posterior is not None:
+        old = method._previous
+        seen = Gates(old.posterior, case["gates"], len(old.heads))
+        method._previous = replace(old, posterior=seen)  # type: ignore[arg-type]
+    torch.cuda.reset_peak_memory_stats()
+    size, began = recipe.training.batch_size, time.perf_counter()
+    if way == "plain":
+        trainer = plain.PlainTrainer(method)
+        names = [view.name(i) for i in range(len(view))]
+        noise = made_up(method.plan(size, 0), recipe.training.crop, view.step, GPU)
+        fixed = (noise.crops.images, noise.crops.labels, noise.crops.salient, noise.crops.images)
+        result = {"compute": rate(lambda: trainer(*fixed), size, seconds)}
+        batches = plain.load(data, names, case["side"], size, case.get("workers", 16))
+
+        def visit() -> None:
+            images, labels, salient = next(batches)
+            trainer(images, labels.where(labels == 255, labels % (1 + len(view.step.seen))), salient, images)
+
+        result["end_to_end"] = rate(visit, size, seconds)
+    else:
+        plan = method.plan(size, 100 if view.step.index else 0)
+        iterate = Iteration(method, recipe.training)
+        learn = Recorded(iterate) if recipe.training.graphs else iterate
+        fixed_batch = made_up(plan, recipe.training.crop, view.step, GPU)
+        result = {"compute": rate(lambda: learn(fixed_batch), size, seconds)}
+        stream = BatchStream(view, Memory(view), plan, crop=recipe.training.crop, scales=(0.5, 2.0), flip=True,
+                             seed=0, device=GPU, keep=8 << 30)  # type: ignore[arg-type]  # fmt: skip
+        batches_of_ours = endless(stream)
+        result["end_to_end"] = rate(lambda: learn(next(batches_of_ours)), size, seconds)
+    return result | {"memory_gib": torch.cuda.max_memory_allocated() / 2**30, "took": time.perf_counter() - began}
+
+
+@torch.no_grad()
+def infer(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[str, Any]:
+    """Images a second of one way to label pictures that are on the device."""
+    changes = [] if way in ("plain", "every head") else ["method.gate=bounded"]
+    recipe = recipe_for(case["backbone"], case["scenario"], case["side"], data, changes)
+    layout = torch.contiguous_format if way == "plain" else torch.channels_last
+    method, _ = begun(recipe, case["steps"] - 1, layout)
+    network = method.network
+    if way in ("exact", "bounded"):
+        network.posterior = Gates(network.posterior, case["gates"][way], case["steps"])
+    images = torch.rand(case["batch"], 3, case["side"], case["side"], device=GPU)
+    torch.cuda.reset_peak_memory_stats()
+
+    def ours() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return method.predict(images).labels
+
+    work = (lambda: plain.predict(method, images)) if way == "plain" else ours
+    return {"rate": rate(work, case["batch"], seconds), "memory_gib": torch.cuda.max_memory_allocated() / 2**30}
+
+
+def endless(stream: BatchStream) -> Iterator[StepBatch]:
+    """Batch after batch."""
+    with stream.batches(range(10**6)) as batches:
+        yield from batches
+
+
+def matrix_rate() -> float:
+    """What the device reaches in a large bf16 product, in TFLOP/s."""
+    a, b = (torch.randn(8192, 8192, device=GPU, dtype=torch.bfloat16) for _ in range(2))
+    return rate(lambda: a @ b, 1, 2) * 2 * 8192**3 / 1e12
+
+
+CASES = {
+    "r50 320 step 0": {"backbone": "resnet50", "scenario": "2-1", "side": 320, "step": 0},
+    "r50 320 step 4": {"backbone": "resnet50", "scenario": "2-1", "side": 320, "step": 4},
+} | {
+    f"{name} {scenario} step {step}": {"backbone": backbone, "scenario": scenario, "side": 512, "step": step}
+    for name, backbone in BACKBONES.items()
+    for scenario, step in (("15-1", 0), ("15-1", -1), ("10-1", -1))
+}
+
+
+INFERENCE = [
+    {"backbone": backbone, "scenario": "10-1", "side": 512, "steps": steps, "batch": batch, "name": name}
+    for name, backbone in BACKBONES.items()
+    for batch in (16, 1)
+    for steps in (1, 2, 6, 11, 51)
+]
+
+
+def main() -> None:
+    """Every case in every way that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cases", nargs="*", default=list(CASES), help="part of a case's name is enough")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS))
+    parser.add_argument("--gates", type=Path, help="what gates.py wrote")
+    parser.add_argument("--inference", nargs="*", default=list(BACKBONES), help="networks to label pictures with")
+    parser.add_argument("--seconds", type=float, default=3, help="at least, for each measurement")
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    gates = {row["steps"]: row["gates"] for row in json.loads(options.gates.read_text())["models"]}
+    rows: list[dict[str, Any]] = []
+
+    def add(measure: Callable[[], dict[str, Any]], **facts: Any) -> None:
+        try:
+            rows.append(facts | measure())
+        except Exception as error:  # the others are still worth having
+            rows.append(facts | {"error": repr(error)[:1000]})
+        torch.cuda.empty_cache()
+        print(json.dumps(rows[-1]), flush=True)
+        options.out.write_text(json.dumps(rows))
+
+    add(lambda: {"matrix_tflops": matrix_rate(), "device": torch.cuda.get_device_name()})
+    with tempfile.TemporaryDirectory() as folder:
+        data, many = write_pictures(Path(folder) / "20", 20), write_pictures(Path(folder) / "60", 60)
+        for name, case in CASES.items():
+            if any(part in name for part in options.cases):
+                for way in options.ways:
+                    gated = case | {"gates": gates[11 if "10-1" in name else 6]["exact"]}
+                    add(partial(train, gated, way, data, options.seconds), case=name, way=way)
+        for case in INFERENCE:
+            if case["name"] in options.inference:
+                for way in ("plain", "every head", "exact", "bounded"):
+                    gated = case | {"gates": gates[case["steps"]]}
+                    add(partial(infer, gated, way, many, options.seconds), **case, way=way)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Labels of replayed pictures: what `mem_labels` lets them hold, in the indices that their classes have for ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ipseg.data.batch import BatchPlan
+from ipseg.data.drawn import ScenesConfig
+from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.errors import UserError
+from ipseg.scenario.split import ScenarioConfig
+
+SOURCE = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
+ORDER = tuple(reversed(SOURCE.classes))  # learned otherwise than the data lists them
+SCENARIO = ScenarioConfig(name="1-1", order=ORDER).build("scenes", SOURCE.classes)
+
+
+def view(step: int) -> StepView:
+    return StepView(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+
+
+@pytest.fixture
+def after_two_steps(tmp_path) -> ReplayMemory:
+    """Pictures of the base step, and of step 1."""
+    memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
+    for step in (0, 1):
+        kept = update(memory, view(step), config, 0, lambda _: [])
+        kept.save(tmp_path / str(step), view(step), config, labels=True)
+        memory = ReplayMemory.load(tmp_path / str(step), SOURCE.train)
+    return memory
+
+
+def truth(name: str) -> np.ndarray:
+    """Learned indices of all classes of a picture."""
+    return SCENARIO.full_table()[SOURCE.train.mask(SOURCE.train.names.index(name))]
+
+
+def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_steps):
+    memory, met = after_two_steps, set()
+    memory.show("sampled", view(2))
+    for index, entry in enumerate(memory.entries):
+        own = 1 + entry.step  # one class a step: the learned index of the class that the step learned
+        expected = np.where(np.isin(truth(entry.name), [own, 255]), truth(entry.name), 0)
+        assert np.array_equal(memory.picture(index).labels, expected)
+        met |= {entry.step} if (expected == own).any() else set()
+    assert met == {0, 1}
+    assert any(
+        np.isin(truth(entry.name), [3, 4]).any() for entry in memory.entries
+    )  # and later classes are there, unseen
+
+
+def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_picture(after_two_steps):
+    memory, shown = after_two_steps, {view(2).name(i) for i in range(len(view(2)))}
+    memory.show("current", view(2))
+    met = False
+    for index, entry in enumerate(memory.entries):
+        labels = memory.picture(index).labels
+        assert set(np.unique(labels)) <= ({0, 3, 255} if entry.name in shown else {0})
+        met = met or bool((labels == 3).any())
+        if entry.name in shown:
+            assert np.array_equal(labels == 3, truth(entry.name) == 3)
+    assert met
+
+
+def test_without_a_word_nothing_is_labelled(after_two_steps):
+    assert not any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+    after_two_steps.show("sampled", view(2))
+    assert any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+    after_two_steps.show(None, view(2))
+    assert not any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+
+
+def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(after_two_steps):
+    """Published replay is off by one in several systems; here a class's index is the same in every step."""
+    memory = after_two_steps
+    memory.show("sampled", view(3))
+    plan = BatchPlan(1, rehearsed=12)
+    stream = BatchStream(
+        view(3), memory, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
+    )
+    batch = stream[0]
+    assert set(batch.crops.labels[:1].unique().tolist()) <= {0, 4, 255}
+    replayed = batch.crops.labels[batch.current :]
+    assert {1, 2} <= set(replayed.unique().tolist()) <= {0, 1, 2, 255}
+    inside = [set(picture.unique().tolist()) - {0, 255} for picture in replayed]
+    assert all(len(classes) <= 1 for classes in inside)  # one class a step: never of two steps at once
+
+
+def test_labels_are_stored_on_request_alone(tmp_path):
+    kept = update(ReplayMemory([], SOURCE.train, ()), view(0), MemoryConfig(size=2), 0, lambda _: [])
+    kept.save(tmp_path, view(0), MemoryConfig(size=2))
+    assert not (tmp_path / "labels").exists()
+    memory = ReplayMemory.load(tmp_path, SOURCE.train)
+    memory.show("sampled", view(1))
+    with pytest.raises(UserError, match=r"stored without its pixel labels.*mem_labels.*current"):
+        memory.picture(0)
+
+
+def test_labels_move_with_the_memory(after_two_steps, tmp_path):
+    after_two_steps.move(tmp_path / "moved", taken=[after_two_steps.entries[0].name])
+    moved = ReplayMemory.load(tmp_path / "moved", SOURCE.train)
+    for memory in (after_two_steps, moved):
+        memory.show("sampled", view(2))
+    for index in range(len(moved)):
+        assert np.array_equal(moved.picture(index).labels, after_two_steps.picture(index).labels)
+
+
+def test_labels_of_another_size_are_refused(after_two_steps):
+    entry = after_two_steps.entries[0]
+    Image.new("L", (3, 3)).save(entry.folder / "labels" / f"{entry.name}.png")
+    after_two_steps.show("sampled", view(2))
+    with pytest.raises(UserError, match="not of the size of its picture"):
+        after_two_steps.picture(0)
