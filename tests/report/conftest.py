@@ -40,7 +40,7 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-@pytest.fixture(name="make_run")
+@pytest.fixture(name="make_run", scope="session")
 def make_run_fixture() -> MakeRun:
     return make_run
 

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from ipseg.report.plots import iou_per_class, miou_over_steps
+from ipseg.report import plots
+from ipseg.report.groups import drawn, sections_of
+
+
+def miou_over_steps(results):
+    return plots.miou_over_steps(drawn(sections_of(results)[0]))
+
+
+def iou_per_class(results):
+    return plots.iou_per_class(drawn(sections_of(results)[0]))
+
 
 PLOTS = [miou_over_steps, iou_per_class]
 
@@ -68,3 +79,43 @@ def test_a_run_that_learned_at_once_reaches_the_last_step(make_run, gallery):
 
 def test_a_dollar_in_a_name_is_no_formula(make_run):
     assert "a$b$c" in words(miou_over_steps([make_run("a$b$c")]))
+
+
+def test_seeds_are_one_line_with_their_mean_and_a_band(make_run):
+    one, two = make_run("mine", 0.6), make_run("mine", 0.4, seed=1)
+    svg = miou_over_steps([one, two])
+    mean = 50 * sum(run.steps[-1].miou["all"] for run in (one, two))
+    assert words(svg).count("mine") == 1
+    assert f"mine {mean:.1f}" in words(svg)
+    assert "FillBetween" in svg
+
+
+def test_a_plot_tells_its_numbers_to_those_who_do_not_see_it(make_run):
+    run = make_run("a <b> & c")
+    label = ElementTree.fromstring(miou_over_steps([run])).get("aria-label")
+    assert label.endswith("a <b> & c " + ", ".join(f"{100 * step.miou['all']:.1f}" for step in run.steps))
+
+
+def test_image_accuracy_has_a_plot_for_each_reading_that_some_method_has(make_run):
+    def with_accuracy(run, **readings):
+        steps = [replace(step, image_accuracy={"all": readings}) for step in run.steps]
+        return replace(run, steps=tuple(steps))
+
+    rows = drawn(
+        sections_of(
+            [
+                with_accuracy(make_run("posterior"), posterior=0.5, pixel=None, both=0.25),
+                with_accuracy(make_run("plain"), posterior=None, pixel=None, both=0.75),
+            ]
+        )[0]
+    )
+    assert plots.image_accuracy(rows, "pixel") is None
+    assert "plain" not in words(plots.image_accuracy(rows, "posterior"))
+    assert "plain 75.0" in words(plots.image_accuracy(rows, "both"))
+
+
+def test_a_training_curve_names_its_losses_and_its_steps(make_run):
+    (row,) = drawn(sections_of([make_run("mine")])[0])
+    curves = {"sum": [(0.5, 3.0), (1.5, 2.0)], "image": [(0.5, 1.0), (1.5, 1.0)], "current": [(0.5, 2.0), (1.5, 1.0)]}
+    text = words(plots.training_curve(row, curves))
+    assert all(word in text for word in ("mine", "sum", "image", "current", "step 0", "step 1"))

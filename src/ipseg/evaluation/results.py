@@ -9,7 +9,8 @@ from typing import Any
 from ipseg.files import read_json, write_json
 from ipseg.scenario.split import BACKGROUND as BACKGROUND  # noqa: PLC0414 - readers of results use it
 
-VERSION = 1
+VERSION = 2
+"""Of results.json and step.json. 2 has `confusion`; files of version 1 are read as ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class StepResult:
     """The same groups and readings as macro-F1."""
     images: int = 0
     """Validation images counted."""
+    confusion: dict[str, dict[str, int]] | None = None
+    """True class -> predicted class -> pixels, where there are any; null in files of version 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

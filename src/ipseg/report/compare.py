@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ipseg.evaluation.results import RunResult
@@ -27,6 +28,8 @@ class Entry:
     """It learned all classes at once: what can be reached, not a rival."""
     paper: float | None = None
     """What the paper measured over all classes, in percent, where the setting is the paper's."""
+    folder: Path | None = None
+    """The run's folder; none of results without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,8 @@ class Line:
     state: str = ""
     """How far an unfinished run is; its numbers are not told."""
     paper: float | None = None
+    entries: tuple[Entry, ...] = ()
+    """The runs that it stands for."""
 
     @property
     def shown(self) -> str:
@@ -135,6 +140,7 @@ def _line(name: str, runs: Sequence[Entry]) -> Line:
         oracle=first.result.oracle,
         bound=first.bound,
         paper=first.paper,
+        entries=tuple(runs),
     )
 
 
@@ -142,7 +148,16 @@ def _unfinished(name: str, entry: Entry) -> Line:
     nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
     result = entry.result
     state = f"seed {result.seed}: {len(result.steps)} of {result.info.get('steps', '?')} steps"
-    return Line(name=name, method=result.method, seeds=(result.seed,), means=nothing, spreads=nothing, state=state)
+    return Line(
+        name=name,
+        method=result.method,
+        seeds=(result.seed,),
+        means=nothing,
+        spreads=nothing,
+        oracle=result.oracle,
+        state=state,
+        entries=(entry,),
+    )
 
 
 def _numbers(run: Entry) -> dict[str, float | None]:

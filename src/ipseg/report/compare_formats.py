@@ -25,11 +25,11 @@ def rich_tables(sections: Sequence[Section]) -> Group:
 
 
 def _rich_table(section: Section) -> Table:
-    table = plain_table(section.title, ["run"], _columns(section))
+    table = plain_table(section.title, ["run"], columns(section))
     for line in section.lines:
         style = "dim" if line.state else "italic" if line.bound or line.oracle else ""
-        extra = [Text(text, style="dim") for text in _extra(section, line)]
-        table.add_row(Text(line.shown, style=style), *map(rich_cell, line.cells), *extra)
+        rest = [Text(text, style="dim") for text in extra(section, line)]
+        table.add_row(Text(line.shown, style=style), *map(rich_cell, line.cells), *rest)
     return table
 
 
@@ -40,12 +40,12 @@ def markdown(sections: Sequence[Section]) -> str:
 
 
 def _markdown(section: Section) -> str:
-    columns = _columns(section)
-    lines = [f"### {escaped(section.title)}", "", table_line(["run", *columns])]
-    lines.append(table_line(["---", *(["---:"] * len(columns))]))
+    heads = columns(section)
+    lines = [f"### {escaped(section.title)}", "", table_line(["run", *heads])]
+    lines.append(table_line(["---", *(["---:"] * len(heads))]))
     for line in section.lines:
         cells = [f"**{cell.text}**" if cell.best else cell.text for cell in line.cells]
-        lines.append(table_line([escaped(line.shown), *cells, *_extra(section, line)]))
+        lines.append(table_line([escaped(line.shown), *cells, *extra(section, line)]))
     return "\n".join([*lines, ""])
 
 
@@ -56,17 +56,17 @@ def latex(sections: Sequence[Section]) -> str:
 
 
 def _latex(section: Section) -> str:
-    columns = _columns(section)
-    lines = [f"% {section.title}", rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
-    lines += [_latex_line(["run", *columns]), r"\midrule"]
+    heads = columns(section)
+    lines = [f"% {section.title}", rf"\begin{{tabular}}{{l{'r' * len(heads)}}}", r"\toprule"]
+    lines += [_latex_line(["run", *heads]), r"\midrule"]
     bounds = False
     for line in section.lines:
         if line.bound and not bounds:
             lines.append(r"\midrule")
             bounds = True
         cells = [_latex_number(cell.text, best=cell.best) for cell in line.cells]
-        extra = [text.replace("–", "--") for text in _extra(section, line)]
-        lines.append(_latex_line([_latex_text(line.shown), *cells, *extra]))
+        rest = [text.replace("–", "--") for text in extra(section, line)]
+        lines.append(_latex_line([_latex_text(line.shown), *cells, *rest]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -127,11 +127,13 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 3)
 
 
-def _columns(section: Section) -> list[str]:
+def columns(section: Section) -> list[str]:
+    """The numbers that a row of a section has, by name."""
     return [*COLUMNS, "n", *(["paper"] if section.has_paper else [])]
 
 
-def _extra(section: Section, line: Line) -> list[str]:
+def extra(section: Section, line: Line) -> list[str]:
+    """What a row says after its measurements: how many seeds, and the paper's number where the section has one."""
     seeds = "–" if line.state else str(len(line.seeds))
     paper = "–" if line.paper is None else f"{line.paper:.1f}"
     return [seeds, *([paper] if section.has_paper else [])]

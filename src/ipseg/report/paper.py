@@ -101,7 +101,9 @@ def published_for(recipe: Mapping[str, Any]) -> list[Number]:
     joint = scenario == "joint"
     wanted: dict[str, str | int | None] = {"data": recipe["data"]["name"]}
     wanted |= (
-        {"method": "joint"} if joint else {"method": recipe["method"]["name"], "scenario": scenario, "setting": setting}
+        {"method": "joint"}
+        if joint
+        else {"method": recipe["method"]["name"].removesuffix("_m"), "scenario": scenario, "setting": setting}
     )
     found = [number for number in published(**wanted) if _on_backbone(number, recipe["model"]["backbone"]["name"])]
     return found if joint else [number for number in found if _same_settings(number, recipe)]
@@ -114,9 +116,11 @@ def _on_backbone(number: Number, name: str) -> bool:
 
 
 def _same_settings(number: Number, recipe: Mapping[str, Any]) -> bool:
-    size = recipe["memory"]["size"]
+    method = recipe["method"]
+    replays = method["name"] == "ipseg" or method.get("rehearsal", 1) > 0  # IPSeg's posterior has it in any case
+    size = recipe["memory"]["size"] if replays else 0
     changed = dict(change.split("=") for change in number.changes.split())
-    own = {f"method.{key}": recipe["method"].get(key, value) for key, value in VARIED.items()} | {"memory.size": size}
+    own = {f"method.{key}": method.get(key, value) for key, value in VARIED.items()} | {"memory.size": size}
     usual = {f"method.{key}": value for key, value in VARIED.items()}
     usual["memory.size"] = MEMORY[number.data] if number.memory == "yes" else 0
     return own == usual | {key: yaml.safe_load(text) for key, text in changed.items()}

@@ -1,146 +1,156 @@
-"""Plots as SVG text that stands in any page: no fonts, scripts or ids from outside, ink in the colour of the text."""
+"""What was measured, drawn: mIoU over steps, IoU of every class, image-level accuracy, losses."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import itertools
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from ipseg.evaluation.results import BACKGROUND, RunResult
-from ipseg.report.rows import display_names, learned_at_once
+from ipseg.evaluation.results import BACKGROUND, StepResult
+from ipseg.report.groups import Drawn, Mean, longest
+from ipseg.report.plot_style import GRID, INK, NARROW, WIDTH, label_ends, new_figure, short, styled, svg
 
-RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d", "#6b7f93", "#57a639")
-"""The first run has the first colour, in every plot and on the page; readable on white and on black."""
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+"""A loss -> (place, value): a place is the step's number plus the share of the step that is done."""
 
-_INK, _GRID = "#010203", "#040506"  # placeholders: the finished SVG says currentColor and --plot-grid instead
-_WIDTH = 4.5
-"""Inches: text is as large as the page's own on a phone, and larger on a desktop."""
-_STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ipseg",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": _GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
+READINGS = {
+    "posterior": "by the image posterior",
+    "pixel": "by the pixels alone",
+    "both": "by the finished label map",
 }
+"""The ways to say which classes are in a picture."""
+_DASHES = ("-", "--", ":", "-.")
 
 
-def run_colour(position: int) -> str:
-    """The colour of the run at this position."""
-    return RUN_COLOURS[position % len(RUN_COLOURS)]
+def miou_over_steps(rows: Sequence[Drawn]) -> str:
+    """The mIoU over all classes after every step, one labelled line a row; one that learned at once is a level line."""
+    title = "mIoU over all classes learned so far, %"
+    return _over_steps(rows, lambda step: step.miou.get("all"), title, "mIoU over all classes after every step")
 
 
-def miou_over_steps(results: Sequence[RunResult]) -> str:
-    """The mIoU over all classes after every step, one labelled line a run; one that learned at once is a level line."""
-    results = [result for result in results if result.steps]
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 3.1), layout="constrained")
-        axes = figure.add_subplot()
-        last = max((result.steps[-1].step for result in results), default=0)
-        ends = []
-        for position, (result, name) in enumerate(zip(results, display_names(results), strict=True)):
-            end = _line(axes, result, run_colour(position), learned_at_once(result, results), last)
-            if not math.isnan(end):
-                ends.append((end, f"{_short(name)} {end:.1f}", run_colour(position)))
-        top = max([0.1, *(value for result in results for step in result.steps if (value := step.miou["all"]))])
-        axes.set_ylim(0, min(100.0, 110 * top))
+def image_accuracy(rows: Sequence[Drawn], reading: str) -> str | None:
+    """The share of pictures whose set of classes is exactly right, read one way; none where no run was."""
+
+    def value(step: StepResult) -> float | None:
+        return (step.image_accuracy or {}).get("all", {}).get(reading)
+
+    known = [row for row in rows if any(mean.mean is not None for mean in row.over_steps(value))]
+    if not known:
+        return None
+    title = f"pictures right {READINGS[reading]}, %"
+    what = f"share of pictures whose classes are all right, {READINGS[reading]}"
+    return _over_steps(known, value, title, what, NARROW)
+
+
+def _over_steps(
+    rows: Sequence[Drawn],
+    value: Callable[[StepResult], float | None],
+    title: str,
+    what: str,
+    width: float = WIDTH,
+) -> str:
+    with styled():
+        figure, axes = new_figure(3.1 if width == WIDTH else 2.6, width)
+        last = max((step.step for step in longest(rows)), default=0)
+        ends, top = [], 10.0
+        for row in rows:
+            means = [mean for mean in row.over_steps(value) if mean.mean is not None]
+            if means:
+                end = _line(axes, row, means, last)
+                ends.append((end, f"{short(row.name)} {end:.1f}", row.colour))
+                top = max(top, *(mean.mean + (mean.spread or 0) for mean in means if mean.mean is not None))
+        axes.set_ylim(0, min(100.0, 1.1 * top))
         axes.set_xlim(-0.08 * max(last, 1), max(last, 1) * 1.02)
         axes.set_xticks(range(0, last + 1, 1 + last // 12))
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("step")
-        axes.set_title("mIoU over all classes learned so far, %", loc="left", fontsize=9)
-        _label_ends(axes, ends)
-        return _svg(figure, "mIoU over all classes after every step")
+        axes.set_title(title, loc="left", fontsize=9)
+        label_ends(axes, ends)
+        told = "; ".join(f"{row.name} {_told(row.over_steps(value))}" for row in rows)
+        return svg(figure, f"{what}. {told}")
 
 
-def iou_per_class(results: Sequence[RunResult]) -> str:
+def _line(axes: Axes, row: Drawn, means: Sequence[Mean], last: int) -> float:
+    """Draw one row, its spread over seeds as a band, and say where its line ends."""
+    steps = [0, last] if row.level else [mean.step for mean in means]
+    values = [mean.mean or 0.0 for mean in means] * (2 if row.level else 1)
+    spreads = [mean.spread or 0.0 for mean in means] * (2 if row.level else 1)
+    dashes = "--" if row.dashed else "-"
+    marks: dict[str, Any] = {} if row.level else {"marker": "o", "markersize": 4.5, "clip_on": False}
+    axes.plot(steps, values, dashes, color=row.colour, linewidth=1.6 if row.level else 2.2, **marks)
+    if any(spreads):
+        low, high = ([v + sign * s for v, s in zip(values, spreads, strict=True)] for sign in (-1, 1))
+        axes.fill_between(steps, low, high, color=row.colour, alpha=0.14, linewidth=0)
+    return values[-1]
+
+
+def _told(means: Sequence[Mean]) -> str:
+    """The numbers of a line, for those who do not see it."""
+    return ", ".join("–" if mean.mean is None else f"{mean.mean:.1f}" for mean in means)
+
+
+def training_curve(row: Drawn, curves: Curves) -> str:
+    """The losses of one run, each step as wide as the others; their sum strong, the parts thin."""
+    with styled():
+        figure, axes = new_figure(2.6, NARROW)
+        last = max((place for points in curves.values() for place, _ in points), default=1.0)
+        parts = [name for name in curves if name != "sum"]
+        if len(parts) != 1:
+            axes.plot(*zip(*curves["sum"], strict=True), color=row.colour, linewidth=2.2, label="sum")
+        for number, name in enumerate(parts):
+            alone: dict[str, Any] = {"color": row.colour, "linewidth": 2.2}
+            style = alone if len(parts) == 1 else {"color": INK, "linewidth": 1.1, "alpha": 0.75}
+            dashes = _DASHES[number % len(_DASHES)]
+            axes.plot(*zip(*curves[name], strict=True), dashes, label=short(name), **style)
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(0, last)
+        axes.set_xticks(range(math.ceil(last)), [f"step {number}" for number in range(math.ceil(last))], ha="left")
+        title = {"title": f"{short(row.name, 30)}: loss", "alignment": "left"}
+        figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.6, fontsize=8, **title)
+        ended = ", ".join(f"{name} {points[-1][1]:.3g}" for name, points in curves.items())
+        return svg(figure, f"losses of {row.name} over its steps; at the end: {ended}")
+
+
+# ---- class by class -------------------------------------------------------------------------------------------------
+
+
+def iou_per_class(rows: Sequence[Drawn]) -> str:
     """IoU of every class after the last step, in the order of learning: bars, or dots where bars would be too many."""
-    results = [result for result in results if result.steps]
-    groups = _groups(results)
+    groups = _groups(rows)
     places = _places(groups)
-    bars = len(places) * len(results) <= 100
-    row = 0.09 + 0.075 * max(2, len(results)) if bars else 0.17
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 1.1 + row * (max(places.values(), default=0) + 1)), layout="constrained")
-        axes = figure.add_subplot()
-        for position, (result, name) in enumerate(zip(results, display_names(results), strict=True)):
-            iou = result.steps[-1].iou
-            values = [math.nan if (v := iou.get(c)) is None else 100 * v for c in places]
-            style: dict[str, Any] = {"color": run_colour(position), "label": _short(name)}
+    bars = len(places) * len(rows) <= 100
+    height = 0.09 + 0.075 * max(2, len(rows)) if bars else 0.17
+    with styled():
+        figure, axes = new_figure(1.1 + height * (max(places.values(), default=0) + 1))
+        for position, row in enumerate(rows):
+            iou = row.iou()[-1]
+            values = [math.nan if (value := iou.get(name)) is None else value for name in places]
+            style: dict[str, Any] = {"color": row.colour, "label": short(row.name)}
             if bars:
-                height = 0.8 / len(results)
-                shift = (position - (len(results) - 1) / 2) * height
-                axes.barh([y + shift for y in places.values()], values, height=height * 0.88, **style)
+                thick = 0.8 / len(rows)
+                shift = (position - (len(rows) - 1) / 2) * thick
+                axes.barh([y + shift for y in places.values()], values, height=thick * 0.88, **style)
             else:
                 axes.plot(values, list(places.values()), "o", markersize=4, alpha=0.85, clip_on=False, **style)
         _name_rows(axes, groups, places, dots=not bars)
         for name, place in places.items():
-            if all(result.steps[-1].iou.get(name) is None for result in results):
+            if all(row.iou()[-1].get(name) is None for row in rows):
                 axes.text(1, place, "none in validation", va="center", alpha=0.65, fontsize=8.5)
         title = {"title": "IoU of every class after the last step, %", "alignment": "left"}
         figure.legend(loc="outside upper left", ncols=3, frameon=False, handlelength=0.9, handleheight=0.9, **title)
-        return _svg(figure, "IoU of every class after the last step")
+        return svg(figure, "IoU of every class after the last step; the heat maps tell the same numbers")
 
 
-def _line(axes: Axes, result: RunResult, colour: str, level: bool, last: int) -> float:
-    """Draw one run and say where its line ends."""
-    values = [math.nan if (value := step.miou.get("all")) is None else 100 * value for step in result.steps]
-    dashes = "--" if result.oracle or level else "-"
-    if level:
-        axes.plot([0, last], [values[0], values[0]], dashes, color=colour, linewidth=1.6)
-    else:
-        steps = [step.step for step in result.steps]
-        axes.plot(steps, values, dashes, color=colour, linewidth=2.2, marker="o", markersize=4.5, clip_on=False)
-    return values[-1]
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Write each run's name beside the end of its line, moved apart where lines end together."""
-    low, high = axes.get_ylim()
-    heights = _spread([end for end, _, _ in sorted(ends)], apart=(high - low) * 0.068)
-    place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
-    for (_, text, colour), height in zip(sorted(ends), heights, strict=True):
-        axes.annotate(text, (1, height), (6, 0), color=colour, weight="bold", annotation_clip=False, **place)
-
-
-def _spread(heights: list[float], apart: float) -> list[float]:
-    """Rising heights pushed apart, both of a pair by half, until no two touch (or nearly so)."""
-    for _ in range(100):
-        for lower, upper in itertools.pairwise(range(len(heights))):
-            missing = max(0.0, apart - (heights[upper] - heights[lower]))
-            heights[lower] -= missing / 2
-            heights[upper] += missing / 2
-    return heights
-
-
-def _groups(results: Sequence[RunResult]) -> dict[str, list[str]]:
+def _groups(rows: Sequence[Drawn]) -> dict[str, list[str]]:
     """Background, the base classes and the new ones, as the longest run learned them."""
-    longest = max(results, key=lambda result: len(result.steps), default=None)
-    if longest is None:
+    steps = longest(rows)
+    if not steps:
         return {}
-    seen = list(longest.steps[-1].iou)
-    base = [name for name in longest.steps[0].new if name in seen]
-    new = [name for step in longest.steps[1:] for name in step.new if name in seen]
+    seen = list(steps[-1].iou)
+    base = [name for name in steps[0].new if name in seen]
+    new = [name for step in steps[1:] for name in step.new if name in seen]
     groups = {"": [name for name in seen if name == BACKGROUND], "base": base, "new": new}
     return {title: names for title, names in groups.items() if names}
 
@@ -156,33 +166,13 @@ def _places(groups: dict[str, list[str]]) -> dict[str, float]:
 
 def _name_rows(axes: Axes, groups: dict[str, list[str]], places: dict[str, float], dots: bool) -> None:
     """Class names at the left, a thin line and a word where a group begins."""
-    axes.set_yticks(list(places.values()), [_short(name) for name in places])
+    axes.set_yticks(list(places.values()), [short(name) for name in places])
     axes.set_ylim(max(places.values(), default=0) + 0.6, -0.6)
     axes.set_xlim(0, 100)
     axes.grid(visible=dots, axis="y")
     axes.spines["left"].set_visible(False)
     for title, names in groups.items():
         if title:
-            axes.axhline(places[names[0]] - 0.8, color=_GRID, linewidth=1.2)
+            axes.axhline(places[names[0]] - 0.8, color=GRID, linewidth=1.2)
             place: dict[str, Any] = {"ha": "right", "va": "top", "alpha": 0.65, "fontsize": 8.5}
             axes.text(100, places[names[0]] - 0.7, title, **place)
-
-
-def _short(name: str, most: int = 22) -> str:
-    """The name with matplotlib's formula sign made harmless, cut where it would leave the plot no room."""
-    return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")
-
-
-def _svg(figure: Figure, description: str) -> str:
-    """The figure as an <svg> element that can stand beside others in one page, light or dark."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = text.replace(_INK, "currentColor").replace(_GRID, "var(--plot-grid, #dcdfe4)")
-    text = re.sub(r"'?DejaVu Sans'?, sans-serif", "system-ui, sans-serif", text)
-    unique = "p" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    text = re.sub(r'(<\w+ id=")', rf"\g<1>{unique}-", text)
-    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{unique}-", text)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{description}" ', 1)

@@ -1,0 +1,197 @@
+"""The pictures of a report: the same validation pictures after every step of every run, and what runs remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipseg.apps.model import inference_recipe, restored
+from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.source import Source
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe
+from ipseg.engine.system import choose_device
+from ipseg.errors import UserError
+from ipseg.report.chapter import Gallery, Remembered, SceneRow
+from ipseg.report.compare import Line
+from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
+
+SHOWN = 32
+"""Remembered pictures on the page, of each run."""
+LOOKED_AT = 12
+"""Pictures of equal merit whose masks are opened to choose the clearest."""
+Labels = NDArray[np.uint8]
+Chosen = list[int]
+
+
+class Shelf:
+    """Data sets that were opened, each once; and the device that models look with."""
+
+    def __init__(self, device: str = "auto") -> None:
+        self.device = choose_device(device)
+        self._sources: dict[str, Source | str] = {}
+
+    def source(self, recipe: Recipe) -> Source | str:
+        """The data of a recipe, or why it cannot be had."""
+        key = repr(recipe.data)
+        if key not in self._sources:
+            try:
+                self._sources[key] = recipe.data.build()
+            except (UserError, OSError) as error:
+                self._sources[key] = f"the data cannot be opened ({_brief(error)})"
+        return self._sources[key]
+
+
+def gallery(
+    lines: Sequence[Line], pictures: int, shelf: Shelf, tell: Callable[[str], None]
+) -> tuple[Gallery, list[str]]:
+    """The same pictures after every step of every run; and what keeps runs out of it."""
+    found = {line.shown: _open(line) for line in lines}
+    missing = [f"Pictures of {name}: {why}" for name, why in found.items() if isinstance(why, str)]
+    opened = {name: one for name, one in found.items() if not isinstance(one, str)}
+    if not opened:
+        return Gallery(()), missing
+    _, recipe, learned = next(iter(opened.values()))
+    source = shelf.source(recipe)
+    if isinstance(source, str):
+        return Gallery(()), [*missing, f"Pictures: {source}."]
+    scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
+    chosen = varied(source, scenario, pictures)
+    names, images = (BACKGROUND, *scenario.order), [source.val.image(index) for index in chosen]
+    maps = {}
+    for name, run in opened.items():
+        tell(f"{name} labels {len(chosen)} pictures after every step")
+        try:
+            maps[name] = label_maps(*run, images, names, shelf)
+        except UserError as error:
+            missing.append(f"Pictures of {name}: {_brief(error)}.")
+    truth = scenario.evaluation_table(scenario.steps[-1])
+    scenes = [
+        SceneRow(
+            image,
+            truth[source.val.mask(index)],
+            {name: [after[place] for after in steps] for name, steps in maps.items()},
+            source.val.names[index],
+        )
+        for place, (index, image) in enumerate(zip(chosen, images, strict=True))
+    ]
+    return Gallery(names, scenes, IGNORE if scenario.unseen == "ignore" else 0), missing
+
+
+def _open(line: Line) -> tuple[RunFolder, Recipe, Scenario] | str:
+    """The first seed's run as it can be looked with, or why it cannot."""
+    path = line.entries[0].folder
+    if path is None:
+        return "there are only its results, not its folder."
+    try:
+        folder = RunFolder.open(path)
+        recipe = inference_recipe(folder)
+        scenario = folder.scenario(recipe)
+    except (UserError, KeyError, TypeError) as error:
+        return f"its folder cannot be read ({_brief(error)})."
+    files = [folder.step(step) / "weights.safetensors" for step in range(folder.finished())]
+    if not files or not all(file.is_file() for file in files):
+        return "its weights are not there."
+    return folder, recipe, scenario
+
+
+def label_maps(
+    folder: RunFolder,
+    recipe: Recipe,
+    scenario: Scenario,
+    images: Sequence[NDArray[np.uint8]],
+    names: Sequence[str],
+    shelf: Shelf,
+) -> list[list[Labels]]:
+    """For each finished step, the labels of the pictures as indices into the names."""
+    maps = []
+    for step in range(folder.finished()):
+        model = restored(folder, recipe, scenario, step, shelf.device)
+        # a run may have learned the same classes in another order
+        table = np.array([names.index(name) if name in names else 0 for name in model.classes], dtype=np.uint8)
+        maps.append([table[model.predict(image).labels] for image in images])
+    return maps
+
+
+def varied(source: Source, scenario: Scenario, pictures: int) -> Chosen:
+    """Validation pictures that together show many classes, best two or three in each."""
+    wanted = {value for value, name in enumerate(source.classes, start=1) if name in scenario.order}
+    presence = [present & wanted for present in source.val.presence()]
+    chosen: Chosen = []
+    shown = dict.fromkeys(wanted, 0)
+    for _ in range(min(pictures, len(presence))):
+        rest = [index for index in range(len(presence)) if index not in chosen]
+        most = max(_appeal(presence[index], shown) for index in rest)
+        alike = [index for index in rest if _appeal(presence[index], shown) == most][:LOOKED_AT]
+        best = max(alike, key=lambda index: _clarity(source.val.mask(index), presence[index]))
+        chosen.append(best)
+        for value in presence[best]:
+            shown[value] += 1
+    return chosen
+
+
+def _appeal(present: frozenset[int], shown: dict[int, int]) -> float:
+    """Classes that were rarely shown count most; many in one picture are hard to look at."""
+    return sum(2.0 ** -shown[value] for value in present) - 2 * max(0, len(present) - 3)
+
+
+def _clarity(mask: Labels, present: frozenset[int]) -> float:
+    """The smallest class's share of the picture: a speck tells little."""
+    return min((float((mask == value).mean()) for value in present), default=0.0)
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def memory(line: Line, shelf: Shelf) -> Remembered | str:
+    """What the first seed's run remembers after its last step, or why there is nothing to show."""
+    path = line.entries[0].folder
+    if path is None:
+        return "there are only its results, not its folder."
+    folder = RunFolder(path)
+    place = folder.step(folder.finished() - 1) / "memory"
+    if not (place / "manifest.json").is_file():
+        return "it was deleted, or left out of a pack."
+    try:
+        recipe = inference_recipe(RunFolder.open(path))
+        kept = ReplayMemory.load(place, NoPictures())
+    except UserError as error:
+        return f"it cannot be read ({_brief(error)})."
+    if not len(kept):
+        return "it keeps no pictures."
+    source = shelf.source(recipe)
+    if not isinstance(source, str):
+        kept = ReplayMemory.load(place, source.train)
+    shown = _pictures(kept, has_data=not isinstance(source, str))
+    note = "" if len(shown) == len(kept) else _note(len(shown), len(kept), source)
+    counts = {name: sum(name in entry.classes for entry in kept.entries) for name in kept.order}
+    return Remembered(pictures=len(kept), classes=counts, shown=shown, note=note)
+
+
+def _pictures(kept: ReplayMemory, *, has_data: bool) -> list[tuple[str, NDArray[np.uint8]]]:
+    """Some of the pictures that can be had, evenly over the memory."""
+    only_in_data = set(kept.without_copy())
+    there = [i for i, entry in enumerate(kept.entries) if has_data or entry.name not in only_in_data]
+    shown = []
+    for index in there[:: -(-len(there) // SHOWN) or 1]:
+        entry = kept.entries[index]
+        try:
+            image = kept.picture(index).image
+        except (UserError, OSError):
+            continue  # the data has changed since; others may still be there
+        shown.append((f"{entry.name}: {', '.join(entry.classes) or 'no class'}", image))
+    return shown
+
+
+def _note(shown: int, kept: int, source: Source | str) -> str:
+    if shown:
+        return f"{shown} of {kept} pictures are shown."
+    return f"The pictures are not shown: {source}." if isinstance(source, str) else "The pictures are not in the data."
+
+
+def _brief(error: Exception) -> str:
+    """The first line of what went wrong; an error of data shows a whole tree below it."""
+    return str(error).partition("\n")[0].rstrip(".:")

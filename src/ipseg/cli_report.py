@@ -1,0 +1,36 @@
+"""`ipseg report`: runs as one page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ipseg._command import example
+
+
+def mount(app: typer.Typer) -> None:
+    """Make it a command of `ipseg`."""
+    app.command(epilog=example("ipseg report runs/grid --out grid.html", "ipseg report runs/one runs/two --gallery 8"))(
+        report
+    )
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")],
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+    gallery: Annotated[
+        int, typer.Option("--gallery", metavar="N", min=0, help="Pictures to label after every step; 0: none.")
+    ] = 4,
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    ] = "auto",
+) -> None:
+    """Write one page about runs. Tables, curves, look-alikes, memory and pictures; it works offline and prints."""
+    from ipseg.apps.report import report as write
+
+    write(runs, out, title=title, pictures=gallery, device=device, tell=lambda text: typer.echo(text, err=True))
+    typer.echo(f"written: {out}")

@@ -1,0 +1,108 @@
+"""What a page draws of a row of the table: its runs, its colour, and its means over seeds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ipseg.evaluation.results import RunResult, StepResult, forgetting
+from ipseg.report.compare import Entry, Line, Section, sections
+from ipseg.report.plot_style import RUN_COLOURS, run_colour
+from ipseg.report.rows import learned_at_once
+
+MOST = len(RUN_COLOURS)
+"""Rows that are drawn: as many as there are colours that can be told apart. The table has them all."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A number after a step, in percent, over the seeds."""
+
+    step: int
+    mean: float | None
+    spread: float | None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A row of the table, as it is drawn."""
+
+    line: Line
+    colour: str
+    level: bool = False
+    """It learned at once what others learn in several steps: it stands beside their last one."""
+
+    @property
+    def name(self) -> str:
+        """Its name with what a reader must not overlook."""
+        return self.line.shown
+
+    @property
+    def results(self) -> list[RunResult]:
+        """Its runs; they differ in their seeds alone."""
+        return [entry.result for entry in self.line.entries]
+
+    @property
+    def dashed(self) -> bool:
+        """Whether it is a bound, and no rival."""
+        return bool(self.level or self.line.bound or self.line.oracle)
+
+    def over_steps(self, value: Callable[[StepResult], float | None]) -> list[Mean]:
+        """A number after every step that all its seeds have finished."""
+        return [_mean(steps, value) for steps in zip(*(result.steps for result in self.results), strict=False)]
+
+    def iou(self) -> list[dict[str, float | None]]:
+        """The IoU of every class after every step, in percent."""
+        by_step = zip(*(result.steps for result in self.results), strict=False)
+        return [
+            {name: _percent([step.iou.get(name) for step in steps])[0] for name in steps[0].iou} for steps in by_step
+        ]
+
+    def forgetting(self) -> dict[str, float | None]:
+        """What each class lost since it was best, in percent."""
+        lost = [forgetting(result.steps) for result in self.results]
+        return {name: _percent([one.get(name) for one in lost])[0] for name in lost[0]}
+
+
+def drawn(section: Section) -> list[Drawn]:
+    """The rows of a scenario that have something to draw, with their colours."""
+    lines = [line for line in section.lines if all(entry.result.steps for entry in line.entries)][:MOST]
+    results = [entry.result for line in lines for entry in line.entries]
+    return [
+        Drawn(line, run_colour(place), learned_at_once(line.entries[0].result, results))
+        for place, line in enumerate(lines)
+    ]
+
+
+def left_undrawn(section: Section) -> int:
+    """Rows that the table alone shows."""
+    return max(0, len(section.lines) - MOST)
+
+
+def longest(rows: Sequence[Drawn]) -> tuple[StepResult, ...]:
+    """The steps of the run that learned in most of them: what was learned when."""
+    return max((row.results[0].steps for row in rows), key=len, default=())
+
+
+def sections_of(results: Sequence[RunResult]) -> list[Section]:
+    """Tables of results that stand for themselves; those of one name that differ in their seeds are one row."""
+    entries = [
+        Entry(result=result, group=json.dumps([result.name, result.scenario, result.setting, result.oracle]))
+        for result in results
+        if result.steps
+    ]
+    return sections(entries)
+
+
+def _mean(steps: Sequence[StepResult], value: Callable[[StepResult], float | None]) -> Mean:
+    return Mean(steps[0].step, *_percent([value(step) for step in steps]))
+
+
+def _percent(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Mean and spread in percent; no mean as soon as one is missing: over fewer seeds it would be another number."""
+    known = [100 * value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None, None
+    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None

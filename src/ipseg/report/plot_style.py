@@ -1,0 +1,123 @@
+"""How every plot looks, and how it becomes SVG text that stands in any page, or a file of its own.
+
+In a page there are no fonts, scripts or ids from outside, and ink has the colour of the text around it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ipseg.errors import UserError
+from ipseg.files import replacing
+
+RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d", "#6b7f93", "#57a639")
+"""The first run has the first colour, in every plot and on the page; readable on white and on black."""
+
+INK, GRID = "#010203", "#040506"
+"""Placeholders: the finished SVG says currentColor and --plot-grid instead."""
+WIDTH = 4.5
+"""Inches: text is as large as the page's own on a phone, and larger on a desktop."""
+NARROW = 3.2
+"""Of plots that stand three in a row."""
+
+
+def run_colour(position: int) -> str:
+    """The colour of the run at this position."""
+    return RUN_COLOURS[position % len(RUN_COLOURS)]
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Write each run's name beside the end of its line, moved apart where lines end together."""
+    low, high = axes.get_ylim()
+    heights = _apart([end for end, _, _ in sorted(ends)], apart=(high - low) * 0.075)
+    place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
+    for (_, text, colour), height in zip(sorted(ends), heights, strict=True):
+        axes.annotate(text, (1, height), (6, 0), color=colour, weight="bold", annotation_clip=False, **place)
+
+
+def _apart(heights: list[float], apart: float) -> list[float]:
+    """Rising heights pushed apart, both of a pair by half, until no two touch (or nearly so)."""
+    for _ in range(100):
+        for lower, upper in itertools.pairwise(range(len(heights))):
+            missing = max(0.0, apart - (heights[upper] - heights[lower]))
+            heights[lower] -= missing / 2
+            heights[upper] += missing / 2
+    return heights
+
+
+def short(name: str, most: int = 22) -> str:
+    """The name with matplotlib's formula sign made harmless, cut where it would leave the plot no room."""
+    return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")
+
+
+def new_figure(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
+    """An empty plot; to be made inside `styled`."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def styled(*, page: bool = True) -> Any:
+    """The context in which a plot of ours is drawn: for a page, whose colours it takes, or for a file of its own."""
+    return mpl.rc_context(_style(INK, GRID) if page else _style("#1c2230", "#dcdfe4"))
+
+
+def _style(ink: str, grid: str) -> dict[str, Any]:
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "ipseg",
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9,
+        "text.color": ink,
+        "axes.edgecolor": grid,
+        "axes.labelcolor": ink,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.color": grid,
+        "grid.linewidth": 0.7,
+        "xtick.color": ink,
+        "ytick.color": ink,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+    }
+
+
+def svg(figure: Figure, description: str) -> str:
+    """The figure as an <svg> element that can stand beside others in one page, light or dark."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = text.replace(INK, "currentColor").replace(GRID, "var(--plot-grid, #dcdfe4)")
+    text = re.sub(r"'?DejaVu Sans'?, sans-serif", "system-ui, sans-serif", text)
+    unique = "p" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    text = re.sub(r'(<\w+ id=")', rf"\g<1>{unique}-", text)
+    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{unique}-", text)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """The figure as a file for a paper or a slide, dark ink on white: .svg or .png."""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("svg", "png"):
+        raise UserError(f"{path}: a figure is written as .svg or .png; let the name end with one of them.")
+    if not path.resolve().parent.is_dir():
+        raise UserError(f"{path}: the folder {path.parent} is missing.")
+    with replacing(path) as temporary:
+        figure.savefig(
+            temporary, format=kind, facecolor="white", dpi=200, metadata={"Date": None} if kind == "svg" else {}
+        )

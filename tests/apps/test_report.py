@@ -1,0 +1,204 @@
+"""`ipseg report`: a page of whatever runs still have, and a sentence for what they have not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ipseg.apps.compare import compare
+from ipseg.apps.report import losses, report
+from ipseg.apps.report_pictures import varied
+from ipseg.cli import app
+from ipseg.data.source import Source
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
+from ipseg.errors import UserError
+
+SHARED = Path(os.environ.get("IPSEG_SHARED", Path(__file__).parents[3] / "shared"))
+
+
+def written(paths, place: Path, **options) -> str:
+    report(paths, place / "page.html", device="cpu", **options)
+    return (place / "page.html").read_text(encoding="utf-8")
+
+
+def left_out(page: str) -> str:
+    return page.rsplit("What is not shown", maxsplit=1)[-1] if "What is not shown" in page else ""
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_run, tmp_path_factory) -> str:
+    return written([tiny_run], tmp_path_factory.mktemp("page"), pictures=2, title="A <title>")
+
+
+def test_a_run_with_all_its_files_has_every_section(whole):
+    assert "<h1>A &lt;title&gt;</h1>" in whole
+    for heading in ("Look-alikes", "Forgetting", "Which classes are in a picture", "What is remembered", "Training"):
+        assert f">{heading}" in whole
+    assert left_out(whole) == ""
+
+
+def test_every_picture_is_there_after_every_step_with_its_errors_counted(whole):
+    views = [len(re.findall(rf'alt="ipseg after step {step}: [^"]*% wrong"', whole)) for step in range(3)]
+    assert views == [2, 2, 2]
+
+
+def test_what_is_remembered_is_shown(whole):
+    assert "ipseg: 6 pictures" in whole
+    assert whole.split("What is remembered")[1].split("</section>")[0].count("<img") == 6
+
+
+def test_the_page_says_with_what_it_was_made(whole):
+    facts = whole.split("How it was made")[1]
+    assert "torch " in facts
+    assert "resnet10t" in facts
+
+
+def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):
+    assert str(tiny_run) not in whole
+    assert str(Path.home()) not in whole
+
+
+def test_results_alone_make_a_page(tiny_run, tmp_path):
+    (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
+    page = written([tmp_path / "results.json"], tmp_path)
+    for what in ("Pictures of ipseg: there are only its results", "Memory of ipseg: there", "Training of ipseg: there"):
+        assert what in left_out(page)
+
+
+def test_what_was_deleted_is_named_and_nothing_fails(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "log.jsonl").unlink()
+    (mine / "step_01" / "weights.safetensors").unlink()
+    shutil.rmtree(mine / "step_02" / "memory")
+    left = left_out(written([mine], tmp_path))
+    assert "Pictures of ipseg: its weights are not there." in left
+    assert "Memory of ipseg: it was deleted, or left out of a pack." in left
+    assert "Training of ipseg: there is no log.jsonl" in left
+
+
+def test_damaged_weights_and_memories_leave_their_sections_out(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "step_01" / "weights.safetensors").write_bytes(b"broken")
+    (mine / "step_02" / "memory" / "manifest.json").write_text("{")
+    (mine / "log.jsonl").write_text('{"event": "train"\nnonsense\n')
+    left = left_out(written([mine], tmp_path))
+    assert "Pictures of ipseg: " in left
+    assert "Memory of ipseg: it cannot be read" in left
+    assert "Training of ipseg" in left
+
+
+def test_data_that_is_gone_takes_the_pictures_with_it_and_leaves_the_counts(names_only, tmp_path):
+    shutil.rmtree(tmp_path / "old")
+    page = written([names_only], tmp_path)
+    assert "Pictures: the data cannot be opened" in left_out(page)
+    memory = page.split("What is remembered")[1].split("</section>")[0]
+    assert "old: 4 pictures" in memory
+    assert "<img" not in memory
+    assert "The pictures are not shown" in memory
+
+
+def test_copies_of_a_memory_are_shown_without_the_data(grown, tmp_path):
+    page = written([grown / "base"], tmp_path)
+    assert page.split("What is remembered")[1].split("</section>")[0].count("<img") == 4
+
+
+def test_steps_of_version_1_have_no_matrix_and_say_so(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    old = json.loads((mine / "results.json").read_text()) | {"version": 1}
+    for step in old["steps"]:
+        step.pop("confusion")
+    (mine / "results.json").write_text(json.dumps(old))
+    assert "Confusion matrix: the results of ipseg are of an earlier version" in left_out(written([mine], tmp_path))
+
+
+def test_what_evaluation_counted_is_what_its_iou_is_of(tiny_run):
+    for step in json.loads((tiny_run / "results.json").read_text())["steps"]:
+        for name, iou in step["iou"].items():
+            row = step["confusion"][name]
+            column = sum(other.get(name, 0) for other in step["confusion"].values())
+            union = sum(row.values()) + column - row.get(name, 0)
+            assert iou is None or iou == pytest.approx(row.get(name, 0) / union)
+
+
+def test_an_unfinished_seed_is_not_taken_for_the_finished_one(tiny_run, tmp_path):
+    half = shutil.copytree(tiny_run, tmp_path / "half")
+    shutil.rmtree(half / "step_02")
+    values = json.loads((half / "results.json").read_text()) | {"seed": 7}
+    values["steps"] = values["steps"][:2]
+    (half / "results.json").write_text(json.dumps(values))
+    page = written([tiny_run, half], tmp_path, pictures=1)
+    assert len(re.findall(r'alt="ipseg after step \d: ', page)) == 3
+    assert len(re.findall(r'alt="ipseg \(seed 7: 2 of 3 steps\) after step \d: ', page)) == 2
+
+
+def test_a_line_that_stands_in_the_log_twice_counts_once(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    line = {"event": "train", "step": 0, "iteration": 1, "of": 2}
+    entries = [line | {"loss": {"a": value, "b": 1.0}} for value in (9.0, 2.0)]
+    (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)) + '\n{"event": "tr')
+    (section,) = compare([mine])
+    assert losses(section.lines[0]) == {"sum": [(0.5, 3.0)], "a": [(0.5, 2.0)], "b": [(0.5, 1.0)]}
+
+
+def test_pictures_are_chosen_to_show_many_classes():
+    class Split:
+        names = tuple("abcde")
+
+        def presence(self):
+            return [frozenset(values) for values in ({1}, {1}, {1, 2}, {3}, {9})]
+
+        def mask(self, index):
+            sizes = [1, 3, 1, 1, 1]
+            return np.repeat([*sorted(self.presence()[index]), 0], [*[sizes[index]] * len(self.presence()[index]), 5])
+
+    source = Source("x", ("cow", "horse", "cat"), Split(), Split())
+    scenario = type("Scenario", (), {"order": ("cow", "horse", "cat")})
+    assert varied(source, scenario, 3) == [2, 3, 1]  # of two with a cow alone, the larger one
+    assert len(varied(source, scenario, 99)) == 5
+
+
+def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, tmp_path):
+    done = CliRunner().invoke(app, ["report", str(tiny_run), "--gallery", "0", "--out", str(tmp_path / "a.html")])
+    assert done.exit_code == 0, done.output
+    assert "--gallery 0 asks for none" in (tmp_path / "a.html").read_text()
+    for out, why in ((tmp_path, "is a folder"), (tmp_path / "no" / "a.html", "is missing")):
+        with pytest.raises(UserError, match=why):
+            report([tiny_run], out)
+    with pytest.raises(UserError, match="no results in"):
+        report([tmp_path / "nowhere"], tmp_path / "b.html")
+
+
+def test_the_papers_figure_needs_no_run(tmp_path):
+    done = CliRunner().invoke(app, ["compare", "--figure", str(tmp_path / "a.svg")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "a.svg").is_file()
+    nothing = CliRunner().invoke(app, ["compare"])
+    assert nothing.exit_code == 2
+    assert "no run to compare" in nothing.output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (SHARED / "data" / "voc_animals").is_dir(), reason="needs the photographs of voc_animals")
+def test_photographs_are_shown_as_jpeg_with_layers_of_their_size(tiny_settings, tmp_path):
+    photographs, few = SHARED / "data" / "voc_animals", tmp_path / "few"
+    names = (photographs / "ImageSets" / "Segmentation" / "val.txt").read_text().split()[:24]
+    for folder, ending in (("JPEGImages", "jpg"), ("SegmentationClassAug", "png"), ("saliency_map", "png")):
+        (few / folder).mkdir(parents=True)
+        for name in names:
+            shutil.copy(photographs / folder / f"{name}.{ending}", few / folder)
+    (few / "ImageSets" / "Segmentation").mkdir(parents=True)
+    for split in ("train", "val"):
+        (few / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(names) + "\n")
+    settings = tiny_settings | {"data": {"name": "voc", "path": str(few)}, "scenario": {"name": "voc_animals/3-3"}}
+    run(make_recipe(settings), tmp_path / "run", quiet=True)
+    page = written([tmp_path / "run"], tmp_path, pictures=2)
+    assert page.split("What it sees")[1].count("url(data:image/jpeg") == 2
+    assert len(re.findall(r'alt="ipseg after step 1: [^"]*% wrong"', page)) == 2

@@ -1,0 +1,150 @@
+"""The page of several runs: every section is there, or left out with a sentence that says why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ipseg.report.chapter import Chapter, Gallery, Remembered
+from ipseg.report.compare import Entry, sections
+from ipseg.report.groups import MOST, sections_of
+from ipseg.report.page import render
+
+SECTIONS = {
+    "What was learned when", "What tells the recipes apart", "mIoU after the last step", "Side by side",
+    "Step after step", "Class by class", "Look-alikes: what is taken for what", "Forgetting",
+    "Which classes are in a picture", "What is remembered", "Training", "What it sees",
+}  # fmt: skip
+
+
+def headings(page: str) -> set[str]:
+    return set(re.findall(r"<h[23][^>]*>([^<]+)</h[23]>", page))
+
+
+def told(run, **settings):
+    """The run with everything that a newer one stores."""
+    last = run.steps[-1]
+    names = list(last.iou)
+    matrix = {name: {name: 60, names[i - 1]: 40} for i, name in enumerate(names)}
+    accuracy = {"all": {"posterior": 0.5, "pixel": 0.25, "both": 0.5}}
+    steps = [replace(step, image_accuracy=accuracy, confusion=matrix) for step in run.steps]
+    return Entry(result=replace(run, steps=tuple(steps)), group=run.name, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def chapter(gallery, make_run):
+    runs = [told(make_run("ipseg"), **{"memory.size": 9, "method.gate": "none"}),
+            told(make_run("<i>other</i>", 0.5, 0.5), **{"memory.size": 0})]  # fmt: skip
+    scene = gallery.scenes[0]
+    truth = np.zeros_like(scene.truth)
+    truth[10:30, 10:30] = 1
+    maps = [np.zeros_like(truth), truth, truth]
+    shown = [("old/one: cat & dog", np.zeros((30, 40, 3), np.uint8))]
+    return Chapter(
+        section=sections(runs)[0],
+        gallery=Gallery(gallery.names, [replace(scene, truth=truth, predictions={"ipseg": maps})]),
+        memories={"ipseg": Remembered(pictures=9, classes={"cat": 4, "bus": 2}, shown=shown, note="1 of 9 is shown.")},
+        curves={"ipseg": {"sum": [(0.5, 2.0), (1.0, 1.0)], "current": [(0.5, 2.0), (1.0, 1.0)]}},
+        missing=["Memory of <i>other</i>: it keeps no pictures."],
+    )
+
+
+@pytest.fixture(scope="module")
+def page(chapter):
+    return render("Title", "Intro.", [chapter], {"seeds": "0"})
+
+
+def test_a_page_with_everything_has_every_section(page):
+    assert headings(page) == SECTIONS | {"What is not shown", "How it was made"}
+
+
+def test_every_figure_has_an_alternative_text(page):
+    assert all(re.search(r'alt="[^"]+"', tag) for tag in re.findall(r"<img [^>]*>", page) if "errors" not in tag)
+    drawings = re.findall(r"<svg [^>]*>", page)
+    assert len(drawings) == 6
+    assert all('role="img" aria-label="' in tag for tag in drawings)
+    tables = re.findall(r'<table class="heat">.*?</table>', page, re.DOTALL)
+    assert tables
+    assert all("<caption>" in table and 'scope="row"' in table for table in tables)
+
+
+def test_a_page_loads_nothing_from_outside(page):
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page) + re.findall(r"url\(([^)]*)\)", page)
+    assert addresses
+    assert all(address.startswith(("data:image/", "#")) for address in addresses)
+    assert "@import" not in page
+
+
+def test_names_are_escaped_everywhere(page):
+    assert "<i>" not in page
+    assert "&lt;i&gt;other&lt;/i&gt;" in page
+    assert "<b>dog" not in page
+
+
+def test_recipes_are_told_apart_by_shared_and_by_own_settings(page):
+    table = page.split('class="recipes"')[1].split("</table>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", table) == ["9", "0"]
+    assert "<code>method.gate=none</code>" in page
+
+
+def test_the_worst_confusions_are_said_in_words(page):
+    assert "40 % of car is called person; hardly any person is called car." in page
+
+
+def test_what_is_remembered_is_shown_with_its_classes(page):
+    assert 'alt="old/one: cat &amp; dog"' in page
+    assert "ipseg: 9 pictures" in page
+
+
+def test_errors_are_outlined_and_counted(page):
+    assert page.count('<img class="errors" src="data:image/png') == 1  # step 0 misses it; the others are right
+    assert re.findall(r'alt="ipseg after step \d: ([^"]+)"', page) == [
+        "nothing, 18 % wrong", "person, 0 % wrong", "person, 0 % wrong",
+    ]  # fmt: skip
+
+
+def test_old_results_alone_make_a_page_that_says_what_is_missing(make_run):
+    page = render("t", "", [Chapter(section=sections_of([make_run("old")])[0])], {})
+    assert "What is remembered" not in headings(page)
+    assert "Look-alikes: what is taken for what" not in headings(page)
+    left = page.split("What is not shown")[1]
+    assert "Confusion matrix: the results of old are of an earlier version" in left
+    assert "Image-level accuracy: the results do not hold it." in left
+
+
+def test_one_step_alone_has_no_forgetting(make_run):
+    page = render("t", "", [Chapter(section=sections_of([make_run(steps=(("cat", "dog"),))])[0])], {})
+    assert "Forgetting" not in headings(page)
+    assert "Forgetting: no run has learned a second step." in page
+
+
+def test_scenarios_are_chapters_with_ids_of_their_own(make_run):
+    runs = [make_run(), make_run(scenario="scenes/2-2")]
+    page = render("t", "", [Chapter(section=section) for section in sections_of(runs)], {})
+    assert {"scenes/3-1 overlap", "scenes/2-2 overlap"} <= headings(page)
+    ids = re.findall(r'\bid="(c\d-[^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#(c\d-[^"]+)"', page)) <= set(ids)
+
+
+def test_more_runs_than_colours_are_in_the_table_and_the_rest_is_said(make_run):
+    section = sections_of([make_run(f"run {i}") for i in range(MOST + 2)])[0]
+    page = render("t", "", [Chapter(section=section)], {})
+    assert f"run {MOST + 1}" in page
+    assert "2 rows of the table are not drawn" in page
+
+
+def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(make_run):
+    runs = [make_run("whole"), make_run("half", info={"steps": 5})]
+    page = render("t", "", [Chapter(section=section) for section in sections_of(runs)], {})
+    assert "half (seed 0: 3 of 5 steps)" in page
+
+
+def test_a_matrix_of_many_classes_is_cut_and_says_so(make_run):
+    names = tuple(f"class {i}" for i in range(40))
+    run = told(make_run(steps=(names[:20], names[20:])))
+    page = render("t", "", [Chapter(section=sections([run])[0])], {})
+    assert "Shown are the 24 classes with most wrong pixels of 41." in page
