@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from ipseg.data.batch import Batch, StepBatch
-from ipseg.methods.ipseg import IPSeg
-from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.registry import method_config
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Scenario, ScenarioConfig
@@ -28,12 +27,12 @@ def scenario() -> Scenario:
 
 
 @pytest.fixture
-def make_method(scenario: Scenario) -> Callable[..., IPSeg]:
-    """IPSeg at a step, as if it had learned something: its scores differ from pixel to pixel, from 0 to 1."""
+def make_method(scenario: Scenario) -> Callable[..., Any]:
+    """IPSeg or SSUL at a step, as if it had learned something: its scores differ from pixel to pixel, from 0 to 1."""
 
-    def make(step: int = 1, seed: int = 0, **settings: Any) -> IPSeg:
+    def make(step: int = 1, seed: int = 0, name: str = "ipseg", **settings: Any) -> Any:
         torch.manual_seed(seed)
-        method = IPSegConfig(**settings).build(MODEL)
+        method = method_config({"name": name, **settings}).build(MODEL)
         for each in scenario.steps[: step + 1]:
             if each.index == step:
                 _spread(method)
@@ -44,13 +43,12 @@ def make_method(scenario: Scenario) -> Callable[..., IPSeg]:
 
 
 @torch.no_grad()
-def _spread(method: IPSeg) -> None:
+def _spread(method: Any) -> None:
     """Scale every classifier so that it says yes here and no there, as trained ones do: logits around 0 +- 1.5."""
     network = method.network.eval()
     features = network.encoder(pictures(torch.Generator().manual_seed(99), 8, 64))
-    classifiers = [
-        (head.classifier, head(features.decoded, features.stages)) for head in (network.permanent, *network.temporary)
-    ]
+    heads = [*network.lasting(), *network.temporary]
+    classifiers = [(head.classifier, head(features.decoded, features.stages)) for head in heads]
     if network.posterior is not None:
         shared = network.posterior.shared(features.pooled)
         classifiers += [(classifier, classifier(shared)) for classifier in network.posterior.classifiers]

@@ -23,6 +23,8 @@ NEW = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]
 OLD = [[0.6, 0.4], [0.9, 0.1]]
 """What the old model says of them: background, the old class."""
 BOTH = torch.tensor([[[True, True]]])
+ALL = torch.ones(1, 4, 4, dtype=torch.bool)
+"""Every cell of a map of four by four shows the picture."""
 
 
 def logits(pixels: list[list[float]]) -> torch.Tensor:
@@ -101,7 +103,19 @@ def test_scores_far_apart_and_mixed_precision_do_no_harm(teach):
 
 def test_ilt_compares_every_number_of_a_map():
     new, old = torch.tensor([[[[1.0, 2.0]]], [[[0.0, 0.0]]]]), torch.tensor([[[[1.0, 0.0]]], [[[3.0, 1.0]]]])
-    assert feature_distance(new, old).item() == pytest.approx((0 + 4 + 9 + 1) / 4)
+    assert feature_distance(new, old, ALL[:, :1, :2].expand(2, 1, 2)).item() == pytest.approx((0 + 4 + 9 + 1) / 4)
+
+
+def test_features_of_padding_teach_nothing():
+    new, old = torch.rand(1, 3, 4, 4).requires_grad_(), torch.rand(1, 3, 4, 4)
+    left = ALL.clone()
+    left[..., 2:] = False
+    feature = feature_distance(new, old, left)
+    assert feature.item() == pytest.approx((new[..., :2] - old[..., :2]).square().mean().item())
+    (feature + pod_distance(new, old, left)).backward()
+    assert not new.grad[..., 2:].any()
+    assert new.grad[..., :2].all()
+    assert pod_distance(new, old.where(left[:, None], 7), left).item() == pod_distance(new, old, left).item()
 
 
 # ---- local POD ------------------------------------------------------------------------------------------------------
@@ -109,7 +123,7 @@ def test_ilt_compares_every_number_of_a_map():
 
 def test_local_pod_of_equal_models_is_zero_and_so_is_its_gradient():
     new = torch.randn(2, 3, 4, 4).requires_grad_()
-    loss = pod_distance(new, new.detach().clone())
+    loss = pod_distance(new, new.detach().clone(), ALL)
     loss.backward()
     assert loss.item() == 0
     assert not new.grad.any()
@@ -120,8 +134,8 @@ def test_local_pod_on_a_map_of_four_by_four():
     new = torch.zeros(1, 1, 4, 4)
     new[0, 0, 0, 0] = 2
     expected = sqrt(2 * (1**2 + 2**2 + 4**2))
-    assert pod_distance(new, torch.zeros_like(new)).item() == pytest.approx(expected)
-    assert pod_distance(new, torch.zeros_like(new), scales=(1,)).item() == pytest.approx(sqrt(2))
+    assert pod_distance(new, torch.zeros_like(new), ALL).item() == pytest.approx(expected)
+    assert pod_distance(new, torch.zeros_like(new), ALL, scales=(1,)).item() == pytest.approx(sqrt(2))
 
 
 def test_strips_give_what_tiles_give():
@@ -136,7 +150,7 @@ def test_strips_give_what_tiles_give():
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (2, 9)])
 def test_local_pod_takes_maps_of_any_size(size):
     new = torch.rand(2, 3, *size).requires_grad_()
-    loss = pod_distance(new, torch.rand(2, 3, *size))
+    loss = pod_distance(new, torch.rand(2, 3, *size), torch.ones(2, *size, dtype=torch.bool))
     loss.backward()
     assert torch.isfinite(new.grad).all()
 

@@ -91,13 +91,40 @@ def test_the_base_step_of_all_but_one_is_the_same_so_it_can_be_shared(name, scen
     assert method_config({"name": "lwf_mc"}).base_settings() != losses[0][0]
 
 
+def whole(features: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(features[:, 0], dtype=torch.bool)
+
+
+@pytest.mark.parametrize(("name", "part"), [("ilt", "features"), ("plop", "pod")])
+def test_features_beside_the_picture_are_not_held(name, part, make, batch):
+    """Half of a canvas is padding: what the models make of it there is no matter."""
+    method = make(name)
+    boxes = torch.tensor([[0.0, 0.0, 64.0, 32.0]]).expand(2, 4)
+    batch = replace(batch, crops=replace(batch.crops, boxes=boxes))
+    expected = method.loss(batch)[part]
+    moved, seen_before = 0, method.seen_before
+
+    def elsewhere(crops):
+        nonlocal moved
+        seen = seen_before(crops)
+        for features in (*seen.stages, seen.logits):
+            beyond = features[..., -(-features.shape[-1] // 2) :]
+            beyond += 5
+            moved += beyond.numel()
+        return seen
+
+    method.seen_before = elsewhere
+    assert method.loss(batch)[part].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert moved
+
+
 def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
     method = make("plop", pod_logits=0.0)
     seen, before = method.network(batch.crops.images), method.seen_before(batch.crops)
-    apart = sum(pod_distance(new, old) for new, old in zip(seen.stages, before.stages, strict=True))
+    apart = sum(pod_distance(new, old, whole(new)) for new, old in zip(seen.stages, before.stages, strict=True))
     expected = 0.01 * apart / 5 * math.sqrt(4 / 1)  # background, cat, cow and dog, of which dog is new
     assert method.loss(batch)["pod"].item() == pytest.approx(expected.item(), rel=1e-5)
-    logits = pod_distance(background_takes_new(seen.logits, 3), before.logits)
+    logits = pod_distance(background_takes_new(seen.logits, 3), before.logits, whole(seen.logits))
     alone = make("plop", pod_features=0.0).loss(batch)["pod"]
     assert alone.item() == pytest.approx(0.0005 * logits.item() / 5 * 2, rel=1e-5)
 

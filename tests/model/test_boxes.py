@@ -8,7 +8,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.model.boxes import full_boxes, inside, pool
+from ipseg.model.boxes import full_boxes, inside, pool, touched
+
+
+def test_a_cell_is_touched_by_any_pixel_of_the_picture():
+    boxes = torch.tensor([[0.0, 0.0, 64.0, 96.0], [0.0, 31.0, 33.0, 64.0], [40.0, 40.0, 41.0, 41.0]])
+    found = touched(boxes, (64, 96), (2, 3)).int().tolist()
+    assert found == [[[1, 1, 1], [1, 1, 1]], [[1, 1, 0], [1, 1, 0]], [[0, 0, 0], [0, 1, 0]]]
 
 
 @pytest.mark.parametrize("bins", [1, 2, 4])

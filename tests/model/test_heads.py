@@ -7,7 +7,7 @@ import torch
 
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.heads import Head, resize
+from ipseg.model.heads import Head, SmallTrunk, Trunk, resize
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
@@ -16,11 +16,19 @@ DECODED = torch.rand(2, 7, 2, 3)
 
 
 def head(outputs: int) -> Head:
-    return Head((4, 5, 6), inputs=7, width=8, outputs=outputs).eval()
+    return Head(Trunk((4, 5, 6), inputs=7, width=8), width=8, outputs=outputs).eval()
 
 
 def test_a_head_answers_at_the_resolution_of_the_first_stage():
     assert head(3)(DECODED, STAGES).shape == (2, 3, 16, 24)
+
+
+def test_the_small_head_answers_at_the_resolution_of_the_decoder_and_looks_at_nothing_else():
+    small = Head(SmallTrunk(inputs=7, width=8), width=8, outputs=3).eval()
+    assert small(DECODED, STAGES).shape == (2, 3, 2, 3)
+    assert torch.equal(small(DECODED, STAGES), small(DECODED, ()))
+    shapes = [tuple(parameter.shape) for parameter in small.parameters()]
+    assert shapes == [(8, 7, 3, 3), (8,), (8,), (3, 8, 1, 1), (3,)]  # convolution, normalisation, classifier
 
 
 def test_start_from_copies_the_trunk_and_the_named_rows():

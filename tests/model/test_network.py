@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ipseg.engine.evaluate import EvaluationConfig, batches
+from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
@@ -102,7 +103,7 @@ def test_pictures_of_different_sizes_are_evaluated_as_if_alone(resnet, batch_siz
     split, scenario = Pictures(sizes), ScenarioConfig(name="2-1").build("toy", CLASSES)
     config = EvaluationConfig(batch_size=batch_size)
     seen = 0
-    for batch in batches(split, scenario, scenario.steps[-1], config, torch.device("cpu")):
+    for batch in batches(split, scenario, scenario.steps[-1], config, Team(torch.device("cpu"))):
         together = resnet.predict(batch.images, batch.boxes)
         for row, box in enumerate(batch.boxes.long().tolist()):
             height, width = box[2:]

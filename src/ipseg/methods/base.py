@@ -48,7 +48,7 @@ class Prediction:
     @property
     def labels(self) -> Tensor:
         """(B, H, W) learned indices."""
-        return self.scores.argmax(1)
+        return self.scores.max(1).indices  # on the CPU several times faster than argmax
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What the old model says, as losses: small pure functions of logits and features, in float32.
 
-Logits are (B, classes, H, W), background first. `counted` is (B, H, W) bool: padding teaches nothing.
+Logits are (B, classes, H, W), background first. `counted` is (B, H, W) bool, of pixels or of a feature map's cells:
+padding teaches nothing.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ def unbiased_distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     return -mean_over((old.float().softmax(1) * log_p).mean(1), counted)
 
 
-def feature_distance(new: Tensor, old: Tensor) -> Tensor:
+def feature_distance(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     """ILT: the mean squared difference of two feature maps."""
-    each = (new.float() - old.float()).square().flatten(1).mean(1)
-    return each.sum() / everywhere(each.new_full((), len(each)))
+    return mean_over((new.float() - old.float()).square().mean(1), counted)
 
 
-def pod_distance(new: Tensor, old: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
+def pod_distance(new: Tensor, old: Tensor, counted: Tensor, scales: Sequence[int] = (1, 2, 4)) -> Tensor:
     """PLOP's local POD: how far two squared feature maps are apart, seen as means over strips of tiles.
 
-    The Euclidean distance of their embeddings, the mean over the batch.
+    The Euclidean distance of their embeddings, the mean over the batch. Means are linear, so the difference is taken
+    first; on padding there is none.
     """
-    apart = local_pod(new.float().square(), scales) - local_pod(old.float().square(), scales)
-    distances: Tensor = torch.linalg.vector_norm(apart, dim=1)
+    apart = (new.float().square() - old.float().square()).where(counted[:, None], 0)
+    distances: Tensor = torch.linalg.vector_norm(local_pod(apart, scales), dim=1)
     return distances.sum() / everywhere(distances.new_full((), len(distances)))
 
 

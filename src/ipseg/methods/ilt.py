@@ -13,7 +13,7 @@ from ipseg.errors import require_at_least
 from ipseg.methods.distillation import distil, feature_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
-from ipseg.model.boxes import inside
+from ipseg.model.boxes import inside, touched
 from ipseg.model.network import ModelConfig
 
 
@@ -57,5 +57,7 @@ class Ilt(SoftmaxMethod[IltConfig]):
             before = self.seen_before(crops)
             said = distil(logits, before.enlarged(), inside(crops.boxes, seen.size))
             parts["distillation"] = self.config.distillation * said
-            parts["features"] = self.config.features * feature_distance(seen.stages[-1], before.stages[-1])
+            new, old = seen.stages[-1], before.stages[-1]
+            shown = touched(crops.boxes, seen.canvas, new.shape[-2:])
+            parts["features"] = self.config.features * feature_distance(new, old, shown)
         return parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import torch
@@ -12,11 +11,12 @@ from torch import Tensor
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
-from ipseg.methods.ipseg_inference import Branches, answer, logits_of, pixel_scores
+from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
+from ipseg.methods.replay import rehearsed
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, Network, freeze, trainable
+from ipseg.model.network import Features, Network, frozen_copy, logits_of, trainable
 from ipseg.scenario.split import IGNORE, Step
 
 
@@ -40,9 +40,7 @@ class IPSeg:
         if self._previous is None:
             return
         head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
-        freeze(network.encoder)
-        for old in network.temporary[:-1]:
-            freeze(old)
+        network.freeze_the_past()
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""
@@ -67,9 +65,9 @@ class IPSeg:
         posterior = self.config.image_posterior
         if not memory or self._previous is None:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
-        rehearsed = min(int(batch_size * self.config.rehearsal), batch_size - 1)
-        current, judged = batch_size - rehearsed, self._posterior_current(batch_size) if posterior else batch_size
-        return BatchPlan(current, rehearsed, batch_size - judged, min(judged, current) if posterior else 0)
+        replayed = rehearsed(batch_size, self.config.rehearsal)
+        current, judged = batch_size - replayed, self._posterior_current(batch_size) if posterior else batch_size
+        return BatchPlan(current, replayed, batch_size - judged, min(judged, current) if posterior else 0)
 
     def _posterior_current(self, batch_size: int) -> int:
         if self.config.posterior_current is not None:
@@ -125,7 +123,7 @@ class IPSeg:
             return classes_present(pictures.full, classes)
         labels = classes_present(pictures.labels, classes) | pictures.stored
         if past is not None and self.config.image_labels == "pseudo":
-            found, y = past.argmax(1), pictures.labels[: len(past)]
+            found, y = past.max(1).indices, pictures.labels[: len(past)]
             if self.config.pseudo_labels_on == "unlabelled":
                 found = found.where(y == 0, 0)  # what is annotated as new is not its old look-alike
             seen = self.image_classes(found.where(y != IGNORE, IGNORE))
@@ -190,11 +188,8 @@ def _previous_of(network: Network) -> Branches:
     It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on
     learning, so they are copies.
     """
-    permanent, posterior = copy.deepcopy(network.permanent), copy.deepcopy(network.posterior)
-    for module in (permanent, posterior):
-        if module is not None:
-            freeze(module)
-    return Branches(permanent, list(network.temporary), posterior)
+    posterior = None if network.posterior is None else frozen_copy(network.posterior)
+    return Branches(frozen_copy(network.permanent), list(network.temporary), posterior)
 
 
 def _first_and_wholes(x: Tensor, batch: StepBatch) -> Tensor:

@@ -14,7 +14,7 @@ from ipseg.model.boxes import inside
 from ipseg.model.fusion import filter_noise, fuse
 from ipseg.model.gating import Gate
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features
+from ipseg.model.network import Features, logits_of
 from ipseg.model.posterior import Posterior
 
 
@@ -67,11 +67,6 @@ def class_scores(head: nn.Module, features: Features, config: IPSegConfig) -> Te
         return logits.sigmoid()
     classes, other = logits[:, 2:], logits[:, OTHER_FOREGROUND : OTHER_FOREGROUND + 1]
     return filter_noise(classes.sigmoid(), classes, other, config.alpha_nf if config.noise_filtering else 1.0)
-
-
-def logits_of(head: nn.Module, features: Features) -> Tensor:
-    """A head's logits at the size of the pictures."""
-    return features.enlarge(head(features.decoded, features.stages).float())
 
 
 def _background(permanent: Tensor, config: IPSegConfig) -> Tensor:

@@ -48,6 +48,15 @@ def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
     return labels.masked_fill(y == IGNORE, IGNORE)
 
 
+def sure_old_classes(logits: Tensor, least: float) -> Tensor:
+    """SSUL's pseudo-labels, (B, H, W): the old class that wins a pixel with at least this probability; 0 elsewhere.
+
+    logits: of the previous model, (B, 2 + old classes, H, W). Unknown and background are rivals like the others.
+    """
+    best, winner = logits.max(1)
+    return (winner - PURE_BACKGROUND).clamp(min=0).where(best.sigmoid() >= least, 0)
+
+
 def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Tensor:
     """(B, classes) bool: which learned indices cover more than `min_share` of the counted pixels of each label map."""
     flat = labels.flatten(1)

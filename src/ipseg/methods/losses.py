@@ -16,9 +16,9 @@ def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
     Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. A
     label without a channel (NEITHER) is a negative for all of them. Zero where no pixel counts.
     """
-    counted, positive = labels != IGNORE, labels < logits.shape[1]
-    chosen = logits.gather(1, labels.where(positive, 0)[:, None])[:, 0]
-    loss = F.softplus(logits).sum(1) - chosen * positive
+    counted = labels != IGNORE
+    channels = torch.arange(logits.shape[1], device=labels.device)[:, None, None]
+    loss = (F.softplus(logits) - logits * (labels[:, None] == channels)).sum(1)
     return (loss * counted).sum() / everywhere(counted.sum())
 
 
@@ -43,7 +43,7 @@ def everywhere(count: Tensor) -> Tensor:
 
     Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
     """
-    if torch.distributed.is_initialized():
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         count = count.float()
         torch.distributed.all_reduce(count)
         count = count / torch.distributed.get_world_size()

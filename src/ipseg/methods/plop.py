@@ -16,6 +16,7 @@ from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.pseudo_labels import ClassMedians, entropy, pseudo_labels, weighted_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.model.boxes import touched
 from ipseg.model.network import ModelConfig
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import IGNORE, Step
@@ -107,16 +108,17 @@ class Plop(SoftmaxMethod[PlopConfig]):
         before = self.seen_before(crops)
         taught, nu = pseudo_labels(labels, before.enlarged(), self.thresholds)
         segmentation = weighted_ce(seen.enlarged(), taught, nu, labels != IGNORE)
-        return {"segmentation": segmentation, "pod": self._pod(seen, before)}
+        return {"segmentation": segmentation, "pod": self._pod(seen, before, crops.boxes)}
 
-    def _pod(self, new: Seen, old: Seen) -> Tensor:
+    def _pod(self, new: Seen, old: Seen, boxes: Tensor) -> Tensor:
         """The mean over stages and logits, each with its weight; heavier the more there is to keep."""
-        config, count = self.config, old.logits.shape[1]
-        layers = [
-            config.pod_features * pod_distance(ours, theirs, config.pod_scales)
-            for ours, theirs in zip(new.stages, old.stages, strict=True)
-        ]
-        folded = background_takes_new(new.logits, count)
-        layers.append(config.pod_logits * pod_distance(folded, old.logits, config.pod_scales))
+        config = self.config
+
+        def distance(ours: Tensor, theirs: Tensor) -> Tensor:
+            return pod_distance(ours, theirs, touched(boxes, new.canvas, ours.shape[-2:]), config.pod_scales)
+
+        layers = [config.pod_features * distance(*pair) for pair in zip(new.stages, old.stages, strict=True)]
+        folded = background_takes_new(new.logits, old.logits.shape[1])
+        layers.append(config.pod_logits * distance(folded, old.logits))
         schedule = math.sqrt((1 + len(self.step.seen)) / len(self.step.new))  # with background, as the authors count
         return schedule * torch.stack(layers).mean()

@@ -15,6 +15,7 @@ from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.lwf import LwfConfig, LwfMcConfig
 from ipseg.methods.mib import MibConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
+from ipseg.methods.ssul import SsulConfig, SsulMConfig
 
 METHODS: dict[str, type] = {
     "ipseg": IPSegConfig,
@@ -26,6 +27,8 @@ METHODS: dict[str, type] = {
     "mib": MibConfig,
     "plop": PlopConfig,
     "plop_m": PlopMConfig,
+    "ssul": SsulConfig,
+    "ssul_m": SsulMConfig,
 }
 GROUP = "ipseg.methods"
 """The group of entry points in which a package names its methods: `name = "module:Class"` of the settings."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,21 +11,18 @@ import torch
 from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
-from ipseg.data.memory import MemLabels
-from ipseg.errors import require_at_least, require_between
+from ipseg.errors import require_at_least
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present
-from ipseg.model.network import ModelConfig, freeze
+from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.model.network import ModelConfig, frozen_copy
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxConfig:
+class SoftmaxConfig(ReplayConfig):
     """Settings of every softmax method. The rates are those of MiB's code, which the baselines come from too."""
-
-    name: str
-    """The method."""
 
     head: Literal["deeplab", "ipseg"] = "deeplab"
     """What stands between the decoder and the classifiers. deeplab: nothing (DeepLabV3, the published one). ipseg: one
@@ -38,30 +34,14 @@ class SoftmaxConfig:
     later_lr: float = 0.1
     """After the base step everything learns at this multiple of the rate (MiB: 0.01, then 0.001)."""
 
-    rehearsal: float = 0.0
-    """Share of a batch that comes from memory after the base step; 0: no replay."""
-
-    mem_labels: MemLabels = "sampled"
-    """What a replayed picture's labels hold. sampled: those of the step that stored it. current: those of the step that
-    runs, if it shows the picture too. all_seen: every class seen so far (an oracle). The rest is background."""
-
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_at_least("method.backbone_lr", self.backbone_lr, 0)
         require_at_least("method.later_lr", self.later_lr, 0)
-        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
-
-    @property
-    def replayed_labels(self) -> MemLabels | None:
-        """What memory must keep; nothing where nothing is replayed."""
-        return self.mem_labels if self.rehearsal else None
 
     def network(self, model: ModelConfig, *, pretrained: bool) -> SoftmaxNetwork:
         """The network of every softmax method."""
         return SoftmaxNetwork(model, trunk=self.head == "ipseg", pretrained=pretrained)
-
-    def oracle(self) -> list[str]:
-        """Labels of all seen classes are not to be had for a stored picture."""
-        return ["method.mem_labels=all_seen"] if self.replayed_labels == "all_seen" else []
 
 
 def plain_base(config: SoftmaxConfig) -> dict[str, Any]:
@@ -84,10 +64,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
     def begin_step(self, step: Step) -> None:
         """Keep the previous model, and add a classifier for the step's classes; the first also has the background."""
         self.step = step
-        self.previous = None
-        if step.index > 0:
-            self.previous = copy.deepcopy(self.network)
-            freeze(self.previous)
+        self.previous = frozen_copy(self.network) if step.index > 0 else None
         self.network.grow(len(step.new) + (step.index == 0))
 
     def train_mode(self) -> None:
@@ -104,10 +81,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Current pictures, and after the base step the share of remembered ones."""
-        if not memory or self.step.index == 0:
-            return BatchPlan(batch_size)
-        rehearsed = min(int(batch_size * self.config.rehearsal), batch_size - 1)
-        return BatchPlan(batch_size - rehearsed, rehearsed)
+        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
 
     @abstractmethod
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
@@ -115,11 +89,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
 
     def labels(self, batch: StepBatch) -> Tensor:
         """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says."""
-        labels = batch.crops.labels
-        if self.config.replayed_labels != "all_seen" or batch.current == len(batch.crops):
-            return labels
-        assert batch.crops.full is not None
-        return torch.cat([labels[: batch.current], batch.crops.full[batch.current :]])
+        return labels_to_learn(batch, self.config.replayed_labels)
 
     @torch.no_grad()
     def seen_before(self, crops: Batch) -> Seen:

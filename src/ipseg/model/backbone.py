@@ -55,6 +55,9 @@ class Backbone(nn.Module):
         # Swin and its kin give (B, H, W, C). The shape does not tell: Swin-B has 128 x 128 x 128 at 512 pixels.
         self.channels_last = getattr(self.body, "output_fmt", "NCHW") == "NHWC"
         self.multiple = max(32, *self.body.feature_info.reduction())
+        for module in self.body.modules():
+            if hasattr(module, "fused_attn"):
+                module.fused_attn = True  # timm leaves it off for Swin, where it holds for an experiment
         mean, std = _normalisation(config, self.body)
         self.register_buffer("mean", torch.tensor(mean)[:, None, None])
         self.register_buffer("std", torch.tensor(std)[:, None, None])

@@ -6,6 +6,7 @@ multiple of the stride are all rectangles, so four numbers say it exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -26,6 +27,14 @@ def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     in_rows = (rows >= top) & (rows < bottom)
     in_columns = (columns >= left) & (columns < right)
     return in_rows[:, :, None] & in_columns[:, None, :]
+
+
+def touched(boxes: Tensor, canvas: tuple[int, int], cells: Sequence[int]) -> Tensor:
+    """(B, h, w) bool: cells of a feature map over the canvas that show any of the picture."""
+    down, across = cells[0] / canvas[0], cells[1] / canvas[1]
+    top, left, bottom, right = boxes.unbind(1)
+    edges = [(top * down).floor(), (left * across).floor(), (bottom * down).ceil(), (right * across).ceil()]
+    return inside(torch.stack(edges, dim=1), (cells[0], cells[1]))
 
 
 def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) -> Tensor:

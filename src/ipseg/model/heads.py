@@ -34,16 +34,29 @@ class Trunk(nn.Module):
         return x
 
 
+class SmallTrunk(nn.Module):
+    """SSUL's: one 3x3 convolution on the decoder's output. The finer stages are not looked at."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.block = conv_block(inputs, width, 3)
+
+    def forward(self, decoded: Tensor, _stages: Sequence[Tensor]) -> Tensor:
+        """Called like the larger one."""
+        x: Tensor = self.block(decoded)
+        return x
+
+
 class Head(nn.Module):
     """A trunk and a point-wise classifier."""
 
-    def __init__(self, stages: Sequence[int], inputs: int, width: int, outputs: int) -> None:
+    def __init__(self, trunk: Trunk | SmallTrunk, width: int, outputs: int) -> None:
         super().__init__()
-        self.trunk = Trunk(stages, inputs, width)
+        self.trunk = trunk
         self.classifier = nn.Conv2d(width, outputs, 1)
 
     def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
-        """(B, outputs, H/4, W/4) logits."""
+        """(B, outputs, h, w) logits: of the first stage's size, or with the small trunk of the decoder's."""
         logits: Tensor = self.classifier(self.trunk(decoded, stages))
         return logits
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from ipseg.errors import require_at_least, require_between
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.boxes import full_boxes, inside
 from ipseg.model.decoder import Aspp
-from ipseg.model.heads import Head, resize
+from ipseg.model.heads import Head, SmallTrunk, Trunk, resize
 from ipseg.model.posterior import Posterior, pool_parts
 
 
@@ -97,19 +99,39 @@ class Encoder(nn.Module):
 
 
 class Network(nn.Module):
-    """The network of IPSeg. Its branches are called by the method, on the features of one pass."""
+    """The network of IPSeg and SSUL. Its branches are called by the method, on the features of one pass.
 
-    def __init__(self, config: ModelConfig, *, posterior: bool = True, pretrained: bool = True) -> None:
+    head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
+    unknown channel alone (SSUL).
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        posterior: bool = True,
+        head: Literal["ipseg", "ssul"] = "ipseg",
+        apart: bool = False,
+        pretrained: bool = True,
+    ) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.head = config, head
         self.encoder = Encoder(config, pretrained=pretrained)
-        self.permanent = self._head(2)
+        self.permanent = self._head(1 if apart else 2)
+        self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
         last = self.encoder.backbone.channels[-1]
         self.posterior = Posterior(last, config.posterior_width, config.posterior_dropout) if posterior else None
 
     def _head(self, outputs: int) -> Head:
-        return Head(self.encoder.backbone.channels[:3], self.config.width, self.config.width, outputs)
+        width = self.config.width
+        small = self.head == "ssul"
+        trunk = SmallTrunk(width, width) if small else Trunk(self.encoder.backbone.channels[:3], width, width)
+        return Head(trunk, width, outputs)
+
+    def lasting(self) -> list[Head]:
+        """The branches that no step owns, in the order of their channels: unknown, then background."""
+        return [self.permanent] if self.background is None else [self.permanent, self.background]
 
     def grow(self, outputs: int, classes: int) -> Head:
         """Add a temporary branch with that many channels, and the posterior's classifier for that many classes."""
@@ -119,6 +141,17 @@ class Network(nn.Module):
             self.posterior.grow(classes)
         self.to(self.permanent.classifier.weight.device)
         return head
+
+    def freeze_the_past(self) -> None:
+        """What earlier steps learned stays as it is: the encoder, and every temporary branch but the newest."""
+        freeze(self.encoder)
+        for old in self.temporary[:-1]:
+            freeze(old)
+
+
+def logits_of(head: nn.Module, features: Features) -> Tensor:
+    """A head's logits at the size of the pictures, in float32."""
+    return features.enlarge(head(features.decoded, features.stages).float())
 
 
 def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
@@ -131,6 +164,16 @@ def freeze(module: nn.Module) -> None:
     """No gradient, and batch statistics stay as they are."""
     module.requires_grad_(requires_grad=False)
     module.eval()
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def frozen_copy(module: Module) -> Module:
+    """The module as it stands now, whatever becomes of it."""
+    kept = copy.deepcopy(module)
+    freeze(kept)
+    return kept
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

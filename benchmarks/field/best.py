@@ -1,0 +1,32 @@
+"""Which rate was best for each method: `python benchmarks/field/best.py runs/rates`, after `ipseg sweep` of rates.yaml.
+
+The rule is the same for all: the highest mIoU over all classes after the last step. Nothing of the table's pictures is
+looked at. What it prints goes into the methods' recipes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+
+def best(sweep: Path) -> list[str]:
+    """A line a method: the chosen setting, and what each of the others reached."""
+    rows = json.loads((sweep / "comparison.json").read_text(encoding="utf-8"))["rows"]
+    tried: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        method, _, setting = row["run"].partition(", ")
+        if row["state"] != "finished":
+            sys.exit(f"{row['run']} is not finished ({row['state']}): the choice would not be fair yet.")
+        tried[method][setting] = row["mean"]["all"]
+    lines = []
+    for method, reached in tried.items():
+        told = ", ".join(f"{setting}: {value:.1f}" for setting, value in reached.items())
+        lines.append(f"{method}: {max(reached, key=reached.__getitem__)}   ({told})")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(best(Path(sys.argv[1]))))

@@ -1,0 +1,62 @@
+"""Replay of stored pictures with pixel labels: what methods say about it, and what comes of it in a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.memory import MemLabels
+from ipseg.errors import require_between
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """Settings of every method that can replay pictures with their pixel labels."""
+
+    name: str
+    """The method."""
+
+    rehearsal: float = 0.0
+    """Share of a batch that comes from memory after the base step; 0: no replay."""
+
+    mem_labels: MemLabels = "sampled"
+    """What a replayed picture's labels hold. sampled: those of the step that stored it. current: those of the step that
+    runs, if it shows the picture too. all_seen: every class seen so far (an oracle). The rest is background."""
+
+    def __post_init__(self) -> None:
+        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+
+    @property
+    def replayed_labels(self) -> MemLabels | None:
+        """What memory must keep; nothing where nothing is replayed."""
+        return self.mem_labels if self.rehearsal else None
+
+    def oracle(self) -> list[str]:
+        """Labels of all seen classes are not to be had for a stored picture."""
+        return ["method.mem_labels=all_seen"] if self.replayed_labels == "all_seen" else []
+
+
+def rehearsed(batch_size: int, share: float) -> int:
+    """How many pictures of a batch are remembered ones. At least one is current."""
+    return min(int(batch_size * share), batch_size - 1)
+
+
+def plan_with_replay(batch_size: int, memory: int, share: float) -> BatchPlan:
+    """Current pictures, and where there is a memory its share."""
+    replayed = rehearsed(batch_size, share) if memory else 0
+    return BatchPlan(batch_size - replayed, replayed)
+
+
+def labels_to_learn(batch: StepBatch, wanted: MemLabels | None) -> Tensor:
+    """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says.
+
+    A class has one learned index for ever, so labels that were stored steps ago need no shift.
+    """
+    labels = batch.crops.labels
+    if wanted != "all_seen" or batch.current == len(batch.crops):
+        return labels
+    assert batch.crops.full is not None
+    return torch.cat([labels[: batch.current], batch.crops.full[batch.current :]])

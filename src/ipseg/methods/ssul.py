@@ -1,0 +1,154 @@
+"""SSUL and SSUL-M (Cha et al., NeurIPS 2021): a frozen network, a small head a step, and a class for the unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.errors import require_at_least, require_between
+from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
+from ipseg.methods.losses import pixel_bce
+from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
+from ipseg.model.network import Features, ModelConfig, Network, frozen_copy, logits_of, trainable
+from ipseg.scenario.split import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class SsulConfig(ReplayConfig):
+    """SSUL. The defaults are those of its code."""
+
+    name: str = "ssul"
+    """The method."""
+
+    head: Literal["ssul", "ipseg"] = "ssul"
+    """ssul: its own small heads, one convolution on the decoder's output. ipseg: IPSeg's, which are fed with the finer
+    stages too, for comparisons on one and the same network."""
+
+    confidence: float = 0.7
+    """The previous model's label counts from this probability (the code's)."""
+
+    backbone_lr: float = 0.1
+    """The backbone learns at this multiple of the rate in the base step (the code: 0.001 beside 0.01)."""
+
+    unknown_lr: float = 1.0
+    """After the base step the head of the unknown class learns at this multiple of the rate (the code's)."""
+
+    background_lr: float = 1e-4
+    """The same for the head of the background (the code's)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_between("method.confidence", self.confidence, 0, 1)
+        for name in ("backbone_lr", "unknown_lr", "background_lr"):
+            require_at_least(f"method.{name}", getattr(self, name), 0)
+
+    def base_settings(self) -> dict[str, Any]:
+        """SSUL and SSUL-M begin alike."""
+        return {"loss": "ssul", "head": self.head, "backbone_lr": self.backbone_lr}
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ssul:
+        """Make the method with its network."""
+        return Ssul(self, Network(model, posterior=False, head=self.head, apart=True, pretrained=pretrained))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SsulMConfig(SsulConfig):
+    """SSUL-M: SSUL with replay."""
+
+    name: str = "ssul_m"
+    """The method."""
+
+    rehearsal: float = 0.5
+    """Share of a batch that comes from memory after the base step (the code's)."""
+
+
+class Ssul:
+    """A sigmoid a channel: unknown, background, and the classes of every step from heads of their own."""
+
+    def __init__(self, config: SsulConfig, network: Network) -> None:
+        self.config, self.network = config, network
+        self.step = Step(-1, (), (), ())  # none yet
+        self._before: list[nn.Module] | None = None
+        """The heads of unknown and background as they stood after the last step; all else of that model is frozen."""
+
+    # ---- the life of a step -------------------------------------------------------------------------------------
+
+    def begin_step(self, step: Step) -> None:
+        """Freeze all that earlier steps learned, and add a head that begins as that of the unknown class."""
+        network = self.network
+        self.step = step
+        self._before = [frozen_copy(head) for head in network.lasting()] if step.index > 0 else None
+        head = network.grow(len(step.new), len(step.new))
+        if step.index > 0:
+            head.start_from(network.permanent, [UNKNOWN] * len(step.new))
+            network.freeze_the_past()
+            for module in network.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.requires_grad_(requires_grad=False)
+
+    def train_mode(self) -> None:
+        """After the base step batch statistics stay as they are, everywhere."""
+        self.network.train(self._before is None)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Base: everything, the backbone slower. Later: the new head, the unknown's, and hardly the background's."""
+        network, config = self.network, self.config
+        unknown, background = network.lasting()
+        if self._before is None:
+            heads = [unknown, background, *network.temporary]
+            rest = [parameter for module in (network.encoder.decoder, *heads) for parameter in trainable(module)]
+            return [ParameterGroup(trainable(network.encoder.backbone), config.backbone_lr), ParameterGroup(rest, 1.0)]
+        return [
+            ParameterGroup(trainable(network.temporary[-1]), 1.0),
+            ParameterGroup(trainable(unknown), config.unknown_lr),
+            ParameterGroup(trainable(background), config.background_lr),
+        ]
+
+    def plan(self, batch_size: int, memory: int) -> BatchPlan:
+        """Current pictures, and for SSUL-M as many remembered ones."""
+        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
+
+    # ---- learning -----------------------------------------------------------------------------------------------
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Binary cross-entropy of every channel with one label map. Frozen heads run once, for both models."""
+        crops, network = batch.crops, self.network
+        with torch.set_grad_enabled(self._before is None):
+            features = network.encoder(crops.images, crops.boxes)
+        *old, new = (logits_of(head, features) for head in network.temporary)
+        lasting = [logits_of(head, features) for head in network.lasting()]
+        labels = labels_to_learn(batch, self.config.replayed_labels)
+        taught = coupled_labels(labels, self._old_classes(features, old, labels), crops.salient)
+        return {"segmentation": pixel_bce(torch.cat([*lasting, *old, new], dim=1), taught)}
+
+    @torch.no_grad()
+    def _old_classes(self, features: Features, old: Sequence[Tensor], like: Tensor) -> Tensor:
+        """(B, H, W): the old class that the previous model is sure of; 0 elsewhere, and everywhere in the base step."""
+        if self._before is None:
+            return torch.zeros_like(like)
+        lasting = [logits_of(head, features) for head in self._before]
+        return sure_old_classes(torch.cat([*lasting, *old], dim=1), self.config.confidence)
+
+    # ---- inference ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
+        """Probabilities; what is unknown is background to whoever asks."""
+        network = self.network.eval()
+        features = network.encoder(images, boxes)
+        heads = [*network.lasting(), *network.temporary]
+        said = torch.cat([logits_of(head, features) for head in heads], dim=1).sigmoid()
+        unknown, background = said[:, UNKNOWN], said[:, PURE_BACKGROUND]
+        scores = torch.cat([(background + unknown)[:, None], said[:, 2:]], dim=1)
+        return Prediction(scores, scores, unknown=unknown)
+
+    def image_classes(self, labels: Tensor) -> Tensor:
+        """Classes that some pixel has."""
+        return classes_present(labels, len(self.step.seen))

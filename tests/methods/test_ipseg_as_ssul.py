@@ -1,0 +1,64 @@
+"""With image posterior, decoupling and noise filtering off, what is left is SSUL-M, written out here a second time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+OFF = {"image_posterior": False, "decoupling": False, "noise_filtering": False}
+
+
+def scores(network, images: torch.Tensor, heads: list) -> torch.Tensor:
+    """SSUL's channels at the pictures' size: unknown, background, classes of every step."""
+    features = network.encoder(images)
+    logits = torch.cat([head(features.decoded, features.stages) for head in heads], 1)
+    return F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def test_with_everything_off_the_loss_is_that_of_ssul(make_method, batch):
+    method = make_method(step=1, **OFF)
+    network, crops = method.network, batch.crops
+    before = [network.permanent, *network.temporary[:-1]]  # as it stood after the base step: nothing has moved yet
+    with torch.no_grad():
+        confidence, best = scores(network.eval(), crops.images, before).sigmoid().max(1)
+
+    labels = torch.where(crops.salient, 0, 1)  # unknown where something stands out, background elsewhere
+    pseudo = (best > 1) & (confidence >= 0.7)
+    labels = torch.where(pseudo, best, labels)
+    labels = torch.where(crops.labels == 3, 4, labels)  # dog, the third class, is channel 4
+    counted = crops.labels != 255
+    assert pseudo.any()
+    assert ((best > 1) & ~pseudo).any()  # and some are not sure enough
+
+    method.train_mode()
+    with torch.no_grad():
+        logits = scores(network, crops.images, [network.permanent, *network.temporary])
+    target = F.one_hot(labels, logits.shape[1]).permute(0, 3, 1, 2).float()
+    each = F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
+
+    parts = method.loss(batch)
+    assert set(parts) == {"segmentation"}
+    assert parts["segmentation"].item() == pytest.approx(each[counted].mean().item(), rel=1e-5)
+
+
+def test_with_everything_off_unknown_joins_the_background_at_inference(make_method, batch):
+    method = make_method(step=1, **OFF)
+    images = batch.crops.images
+    with torch.no_grad():
+        said = scores(method.network.eval(), images, [method.network.permanent, *method.network.temporary]).sigmoid()
+    expected = torch.cat([said[:, :1] + said[:, 1:2], said[:, 2:]], 1)
+    assert torch.allclose(method.predict(images).scores, expected, atol=1e-6)
+
+
+def test_ssuls_heads_have_channels_for_their_classes_only(make_method):
+    method = make_method(step=2, **OFF)
+    assert [head.classifier.out_channels for head in method.network.temporary] == [2, 1, 1]
+    assert method.network.posterior is None
+
+
+def test_unknown_can_join_the_background_with_decoupling_too(make_method, batch):
+    images = batch.crops.images
+    dropped, joined = (make_method(unknown=choice).predict(images) for choice in ("drop", "background"))
+    assert torch.allclose(joined.pixel[:, 0], dropped.pixel[:, 0] + dropped.unknown, atol=1e-6)
+    assert torch.equal(joined.pixel[:, 1:], dropped.pixel[:, 1:])
