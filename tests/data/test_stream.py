@@ -11,7 +11,7 @@ import torch
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
-from ipseg.data.stream import BatchStream
+from ipseg.data.stream import BatchStream, Share
 from ipseg.data.view import StepView
 from ipseg.scenario.split import ScenarioConfig
 
@@ -90,3 +90,22 @@ def test_without_wholes_there_are_none(memory):
 
 def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
     assert len(stream(memory, plan=BatchPlan(1, rehearsed=7))[0].crops) == 8
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, processes):
+    plan = BatchPlan(4, rehearsed=3, wholes=4, image_level=2)
+    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+
+    def batch(share: Share) -> StepBatch:
+        settings = {"crop": (32, 32), "scales": (0.5, 2), "flip": True, "seed": 0, "device": CPU}
+        with BatchStream(view, memory, plan, share=share, **settings).batches(range(3, 4)) as batches:
+            return next(batches)
+
+    whole, shares = batch(Share()), [batch(Share(rank, processes)) for rank in range(processes)]
+    assert sum(share.current for share in shares) == whole.current
+    assert sum(share.image_level for share in shares) == whole.image_level
+    for rank, share in enumerate(shares):
+        rows = [*range(rank, 4, processes), *(4 + i for i in range(rank, 3, processes))]
+        assert torch.equal(share.crops.images, whole.crops.images[rows])
+        assert torch.equal(share.wholes.labels, whole.wholes.labels[rank::processes])

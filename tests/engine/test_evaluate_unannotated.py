@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ipseg.engine.evaluate import EvaluationConfig, evaluate
+from ipseg.engine.team import Team
 from ipseg.methods.base import Prediction
 from ipseg.scenario.split import ScenarioConfig
 
@@ -40,7 +41,7 @@ class Says:
 def measured(labels: list[list[int]], absent: str = "skip"):
     scenario = ScenarioConfig(name="grown", steps=(("cow",), ("sheep",))).build("folder", ["sheep"])
     config = EvaluationConfig(absent=absent)
-    return evaluate(Says(labels), OnePicture(), scenario, scenario.steps[1], config, torch.device("cpu"))
+    return evaluate(Says(labels), OnePicture(), scenario, scenario.steps[1], config, Team(torch.device("cpu")))
 
 
 def test_an_old_class_on_what_such_data_calls_background_is_not_counted():

@@ -48,7 +48,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_results_have_the_shape_that_others_read(tiny_run):
     results = json.loads((tiny_run / "results.json").read_text())
-    assert results["version"] == 1
+    assert results["version"] == 2
     assert results["complete"] is True
     assert (results["method"], results["scenario"], results["setting"]) == ("ipseg", "scenes/2-1", "overlap")
     assert results["oracle"] == []

@@ -16,6 +16,7 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
     first = scenario.steps[0]
     return {
         "data": to_dict(recipe.data),
+        "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes pictures from learning
         "model": to_dict(recipe.model),
         "method": base_settings(recipe.method),
         "training": _at_the_base_step(recipe.training),

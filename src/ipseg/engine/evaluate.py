@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from ipseg.data.augment import Placement, place
 from ipseg.data.batch import Batch, Picture
+from ipseg.data.loading import read_ahead
 from ipseg.data.pile import pile_of
 from ipseg.data.source import Split
-from ipseg.errors import UserError, require_at_least
+from ipseg.engine.team import Team
+from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.image_level import ImageLevel, Sets
 from ipseg.evaluation.metrics import iou, miou_groups
@@ -45,9 +47,21 @@ class EvaluationConfig:
     batch_size: int = 16
     """Pictures at a time; it does not change the labels."""
 
+    held_out: float = 0.0
+    """Measure on this share of the training pictures, the same in every run, which is then not learned from: to choose
+    settings without a look at the validation pictures. 0: measure on those."""
+
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: mixed precision by autocast. A few labels at borders change."""
+
+    workers: int = 2
+    """Threads that read the next pictures meanwhile; 0: none. The numbers are the same with any value."""
+
     def __post_init__(self) -> None:
         require_at_least("evaluation.crop", self.crop, 32)
         require_at_least("evaluation.batch_size", self.batch_size, 1)
+        require_at_least("evaluation.workers", self.workers, 0)
+        require_between("evaluation.held_out", self.held_out, 0, 0.9)
 
 
 def evaluate(
@@ -56,19 +70,21 @@ def evaluate(
     scenario: Scenario,
     step: Step,
     config: EvaluationConfig,
-    device: torch.device,
+    team: Team,
     advance: Callable[[int], None] = lambda _: None,
 ) -> StepResult:
     """Measure on every picture of the split what the model should know after a step."""
     seen = len(step.seen)
-    confusion = ConfusionMatrix(1 + seen, device)
+    confusion = ConfusionMatrix(1 + seen, team.device)
     pictures = ImageLevel()
-    for batch in batches(split, scenario, step, config, device):
-        prediction = method.predict(batch.images, batch.boxes)
+    for batch in batches(split, scenario, step, config, team):
+        with torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+            prediction = method.predict(batch.images, batch.boxes)
         confusion.update(batch.labels, prediction.labels)
         truth, readings = _image_sets(batch, prediction, seen)
         pictures.update(truth, **readings)
         advance(len(batch))
+    confusion, pictures = _together(confusion, pictures, team)
     names = [BACKGROUND, *step.seen]
     annotated = [i for i, name in enumerate(step.seen) if name in scenario.data_classes]
     counts = _known(confusion.counts, annotated)
@@ -84,7 +100,27 @@ def evaluate(
         image_accuracy={name: pictures.accuracy(columns) for name, columns in groups.items()},
         image_f1={name: pictures.f1(columns) for name, columns in groups.items()},
         images=len(split.names),
+        confusion=_named(counts, names),
     )
+
+
+def _named(counts: NDArray[np.int64], names: list[str]) -> dict[str, dict[str, int]]:
+    """The counts by names, zeros left out: most of a matrix of many classes is zeros."""
+    return {
+        true: {name: int(count) for name, count in zip(names, row, strict=True) if count}
+        for true, row in zip(names, counts, strict=True)
+    }
+
+
+def _together(confusion: ConfusionMatrix, pictures: ImageLevel, team: Team) -> tuple[ConfusionMatrix, ImageLevel]:
+    """What all processes counted: every picture once."""
+    if team.size == 1:
+        return confusion, pictures
+    whole, level = ConfusionMatrix(confusion.classes), ImageLevel()
+    for theirs, sets in team.gather((confusion.counts, pictures)):
+        whole.matrix += torch.from_numpy(theirs)
+        level.merge(sets)
+    return whole, level
 
 
 def _known(counts: NDArray[np.int64], annotated: list[int]) -> NDArray[np.int64]:
@@ -106,25 +142,28 @@ def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> 
     return groups
 
 
-def batches(
-    split: Split, scenario: Scenario, step: Step, config: EvaluationConfig, device: torch.device
-) -> Iterator[Batch]:
-    """Validation pictures with the labels to measure against. Only pictures of one canvas share a batch."""
+def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConfig, team: Team) -> Iterator[Batch]:
+    """Our share of the validation pictures with the labels to measure against. A batch is of pictures of one canvas."""
     table = scenario.evaluation_table(step)
     waiting: dict[tuple[int, int], list[tuple[Picture, Placement]]] = defaultdict(list)
-    for index in range(len(split.names)):
+
+    def read(index: int) -> Picture:
         image, mask = split.image(index), split.mask(index)
         if image.shape[:2] != mask.shape:
             raise UserError(
                 f"{split.names[index]}: the image is {image.shape[:2]}, its mask {mask.shape}; they must be equal."
             )
-        picture = Picture(image, table[mask], np.zeros(mask.shape, dtype=bool))
-        placement, canvas = _layout(mask.shape, config)
-        waiting[canvas].append((picture, placement))
-        if len(waiting[canvas]) == config.batch_size:
-            yield _lay(waiting.pop(canvas), canvas, len(step.seen), device)
+        return Picture(image, table[mask], np.zeros(mask.shape, dtype=bool))
+
+    indices = team.share(len(split.names))
+    with read_ahead(read, indices, workers=config.workers, ahead=2 * config.batch_size) as pictures:
+        for picture in pictures:
+            placement, canvas = _layout(picture.labels.shape, config)
+            waiting[canvas].append((picture, placement))
+            if len(waiting[canvas]) == config.batch_size:
+                yield _lay(waiting.pop(canvas), canvas, len(step.seen), team.device)
     for canvas, rest in waiting.items():
-        yield _lay(rest, canvas, len(step.seen), device)
+        yield _lay(rest, canvas, len(step.seen), team.device)
 
 
 def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[Placement, tuple[int, int]]:
@@ -154,6 +193,6 @@ def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, 
     posterior = prediction.posterior
     return found(batch.labels), {
         "posterior": None if posterior is None else np.asarray((posterior > 0.5).cpu()),
-        "pixel": None if prediction.pixel is None else found(prediction.pixel.argmax(1)),
+        "pixel": None if prediction.pixel is None else found(prediction.pixel.max(1).indices),
         "both": found(prediction.labels),
     }

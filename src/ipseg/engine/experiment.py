@@ -16,14 +16,15 @@ from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.base_step import base_settings
 from ipseg.engine.evaluate import evaluate
-from ipseg.engine.folder import RunFolder
+from ipseg.engine.folder import Follower, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.system import choose_device, seed_all, set_deterministic
+from ipseg.engine.system import seed_all, set_deterministic
+from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method, end_step, prepare, replayed_labels
-from ipseg.progress import Meter
+from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
 
 AfterStep = Callable[[Method, Step, StepResult], None]
@@ -40,22 +41,27 @@ def run(
 ) -> RunResult:
     """Learn a recipe's scenario in a folder. `source` shares pictures that another run has already read."""
     recipe.require_trainable()
-    device = choose_device(recipe.device)
-    source = source or recipe.data.build()
+    with assembled(recipe.device, recipe.training.batch_size) as team, silence(wanted=quiet or not team.leads):
+        return _run(recipe, path, source or recipe.source(), team, after_step, resume=resume)
+
+
+def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: AfterStep, *, resume: bool) -> RunResult:
     scenario = recipe.scenario.build(source.name, source.classes)
-    folder = RunFolder.check(path, recipe, resume=resume)
+    folder = (RunFolder if team.leads else Follower).check(path, recipe, resume=resume)
     base = None if folder.finished() else shared_base(recipe, scenario)
     oracle = bool(list(recipe.method.oracle()))
     done = base.steps if base else folder.finished()
     to_learn = scenario.steps[0 if base and not base.whole else done :]
     views = [StepView(source.train, scenario, step, oracle=oracle) for step in to_learn]  # each sees its own labels
     set_deterministic(wanted=recipe.deterministic)
-    method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
+    method = restore(recipe, base.folder if base else folder, scenario, done - 1, team.device)
     if base and not base.whole:
-        method = restore(recipe, folder, scenario, -1, device)  # remembers and measures from the beginning
+        method = restore(recipe, folder, scenario, -1, team.device)  # remembers and measures from the beginning
+    team.wait()  # nobody may find what another has begun to write
     folder.create(recipe, scenario)  # what could be wrong has been found by now
     if base:
         folder.take_from(base.folder, base.steps, whole=base.whole)
+    team.wait()
 
     for view in views:
         step, memory = view.step, remembered(folder, view.step, source)
@@ -64,26 +70,19 @@ def run(
             memory.oracle = scenario.evaluation_table(step)
         seed_all(recipe.seed, step.index)
         method.begin_step(step)
-        method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        learn(method, recipe, view, memory, folder, device, quiet=quiet)
-        remember(method, recipe, view, memory, folder, device)
-        result = measure(method, recipe, source, scenario, step, device, quiet=quiet)
+        method.network.to(team.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        learn(method, recipe, view, memory, folder, team)
+        if team.leads:
+            remember(method, recipe, view, memory, folder, team.device)
+        result = measure(method, recipe, source, scenario, step, team)
         folder.finish_step(step.index, result)
-        summarise(recipe, folder, scenario).write(folder.path / "results.json")
+        team.wait()
+        folder.write_results(summarise(recipe, folder, scenario))
         after_step(method, step, result)
     return summarise(recipe, folder, scenario)
 
 
-def learn(
-    method: Method,
-    recipe: Recipe,
-    view: StepView,
-    memory: ReplayMemory,
-    folder: RunFolder,
-    device: torch.device,
-    *,
-    quiet: bool,
-) -> None:
+def learn(method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, folder: RunFolder, team: Team) -> None:
     """Train the step, unless a run that was cut off afterwards has done so."""
     step, training = view.step, recipe.training
     if (folder.step(step.index) / "weights.safetensors").is_file():
@@ -97,13 +96,14 @@ def learn(
         scales=training.scale,
         flip=training.flip,
         seed=recipe.seed,
-        device=device,
+        device=team.device,
         keep=room(training.cache_gb),
         workers=training.workers,
+        share=team.share,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     prepare(method, one_pass(stream))
-    train_step(method, stream, training, folder, recipe.seed, title=title, quiet=quiet)
+    train_step(method, stream, training, folder, recipe.seed, team, title=title)
     end_step(method, one_pass(stream))
     folder.save_weights(step.index, method.network)
 
@@ -120,6 +120,8 @@ def remember(
     """Choose what is kept of the step, with the image labels that a model without old annotations can give."""
 
     def old_classes(picture: Picture) -> Iterable[str]:
+        if not view.step.old:
+            return []
         image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
         annotated = torch.from_numpy(picture.labels).to(device) > 0  # there the model has nothing to say
         found = method.image_classes(method.predict(image).labels.masked_fill(annotated, 0))[0]
@@ -137,20 +139,11 @@ def remembered(folder: RunFolder, step: Step, source: Source) -> ReplayMemory:
     return ReplayMemory.load(folder.step(step.index - 1) / "memory", source.train)
 
 
-def measure(
-    method: Method,
-    recipe: Recipe,
-    source: Source,
-    scenario: Scenario,
-    step: Step,
-    device: torch.device,
-    *,
-    quiet: bool = False,
-) -> StepResult:
+def measure(method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, team: Team) -> StepResult:
     """Evaluate on the validation pictures."""
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
-    with Meter(title, len(source.val.names), quiet=quiet) as meter:
-        return evaluate(method, source.val, scenario, step, recipe.evaluation, device, meter.advance)
+    with Meter(title, len(team.share(len(source.val.names)))) as meter:
+        return evaluate(method, source.val, scenario, step, recipe.evaluation, team, meter.advance)
 
 
 def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
@@ -196,9 +189,14 @@ def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
     if base.folder.finished() < base.steps:
         raise UserError(f"init: {path} has finished {base.folder.finished()} steps; step {number} is not among them.")
     learned = [step.new for step in base.folder.scenario(theirs).steps[: base.steps]]
-    same = (theirs.data, theirs.model) == (recipe.data, recipe.model) and (
-        theirs.method.name == recipe.method.name
-        or (base.steps == 1 and base_settings(theirs.method) == base_settings(recipe.method))
+    kept_back = theirs.evaluation.held_out == recipe.evaluation.held_out
+    same = (
+        kept_back
+        and (theirs.data, theirs.model) == (recipe.data, recipe.model)
+        and (
+            theirs.method.name == recipe.method.name
+            or (base.steps == 1 and base_settings(theirs.method) == base_settings(recipe.method))
+        )
     )
     if not same or learned != [step.new for step in scenario.steps[: base.steps]]:
         raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")

@@ -28,7 +28,8 @@ from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import describe_system
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
-from ipseg.evaluation.results import StepResult
+from ipseg.evaluation.results import VERSION as RESULTS
+from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.files import explaining_full_disk, read_json, require_version, write_json, write_text
 from ipseg.scenario.split import Scenario
 
@@ -43,6 +44,7 @@ FREE = {
     "training.tensorboard",
     "training.workers",
     "evaluation.batch_size",
+    "evaluation.workers",
 }
 """Settings that may change when a run goes on: they do not change its numbers."""
 
@@ -145,12 +147,16 @@ class RunFolder:
 
     def finish_step(self, index: int, result: StepResult) -> None:
         """Record the measurements; from now on the step is whole."""
-        write_json(self.step(index) / "step.json", {"version": VERSION, **vars(result), "new": list(result.new)})
+        write_json(self.step(index) / "step.json", {"version": RESULTS, **vars(result), "new": list(result.new)})
         (self.step(index) / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def write_results(self, result: RunResult) -> None:
+        """What was measured so far, in one file."""
+        result.write(self.path / "results.json")
 
     def result(self, index: int) -> StepResult:
         """A finished step's measurements."""
-        data = read_json(self.step(index) / "step.json", f"step {index}'s result", VERSION)
+        data = read_json(self.step(index) / "step.json", f"step {index}'s result", RESULTS)
         data.pop("version")
         return StepResult(**data | {"new": tuple(data["new"])})
 
@@ -170,6 +176,28 @@ class RunFolder:
         path = self.path / "log.jsonl"
         with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+
+
+class Follower(RunFolder):
+    """The folder as the other processes of a team have it: one of them writes, they read."""
+
+    def create(self, recipe: Recipe, scenario: Scenario) -> None:
+        """The first process does."""
+
+    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
+        """The first process does."""
+
+    def save_weights(self, index: int, network: nn.Module) -> None:
+        """The first process does."""
+
+    def finish_step(self, index: int, result: StepResult) -> None:
+        """The first process does."""
+
+    def write_results(self, result: RunResult) -> None:
+        """The first process does."""
+
+    def log(self, **values: Any) -> None:
+        """The first process does."""
 
 
 def _flat(values: Any, prefix: str = "") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ipseg.data.batch import Batch, StepBatch
 from ipseg.engine.recipe import TrainingConfig
+from ipseg.engine.team import Team, shared_loss
 from ipseg.methods.base import Method
 from ipseg.scenario.split import IGNORE
 
@@ -33,10 +34,11 @@ class Outcome:
 class Iteration:
     """Learns from one batch at a time."""
 
-    def __init__(self, method: Method, config: TrainingConfig) -> None:
+    def __init__(self, method: Method, config: TrainingConfig, team: Team | None = None) -> None:
         self.method, self.config = method, config
+        loss = method.loss if team is None or team.size == 1 else shared_loss(method, team)
+        self.loss = compiled(loss) if config.compile else loss
         self.optimiser = make_optimiser(method, config)
-        self.loss = compiled(method.loss) if config.compile else method.loss
 
     def set_rate(self, rate: float) -> None:
         """The schedule's multiple of the learning rate; each group has its own factor."""

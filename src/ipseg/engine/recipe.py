@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ipseg.config import Settings, build, override
+from ipseg.data.held_out import hold_out
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.registry import data_config
-from ipseg.data.source import DataConfig
+from ipseg.data.source import DataConfig, Source
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe_files import find_recipe, read_recipe
 from ipseg.errors import UserError, require_at_least, require_between
@@ -168,6 +169,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_at_least("seed", self.seed, 0)
+
+    def source(self) -> Source:
+        """The pictures, split as the recipe says."""
+        source, share = self.data.build(), self.evaluation.held_out
+        return hold_out(source, share) if share else source
 
     def require_trainable(self) -> None:
         """What no run can be trained with, though a finished one may well be asked so."""

@@ -19,6 +19,7 @@ from ipseg.engine.iteration import Iteration, Outcome, Recorded
 from ipseg.engine.progress import say_losses
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.system import seed_all
+from ipseg.engine.team import Team
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.engine.track import open_tracker
 from ipseg.errors import UserError
@@ -36,15 +37,15 @@ def train_step(
     config: TrainingConfig,
     folder: RunFolder,
     seed: int,
+    team: Team,
     *,
     title: str,
-    quiet: bool,
 ) -> None:
     """Train the method on a step's batches, going on from the step's checkpoint if there is one."""
     step = stream.view.step.index
     config = config.at(step)
     iterations = config.iterations(step, len(stream.view))
-    iterate = Iteration(method, config)
+    iterate = Iteration(method, config, team)
     learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
     path = folder.step(step) / "checkpoint.safetensors"
     path.parent.mkdir(exist_ok=True)
@@ -54,18 +55,19 @@ def train_step(
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
     left = range(start, iterations)
     with (
-        Meter(title, iterations, start, quiet=quiet) as meter,
+        Meter(title, iterations, start) as meter,
         _stop_request() as stopped,
         stream.batches(left) as batches,
     ):
         for iteration in left:
-            seed_all(seed, step, iteration)
+            seed_all(seed, step, iteration, *team.salt)
             iterate.set_rate(config.rate(iteration, iterations))
             watch.look(learn(next(batches)))
             done = iteration + 1
             text = ""
-            if done % config.log_every == 0 or done == iterations:
-                losses = watch.read(done, step)
+            told = done % config.log_every == 0 or done == iterations
+            if told:
+                losses = team.mean(watch.read(done, step))
                 speed = meter.rate() * config.batch_size
                 folder.log(
                     event="train",
@@ -78,11 +80,15 @@ def train_step(
                 tracker(step, done, losses)
                 text = say_losses(losses, speed)
             meter.advance(1, text)
-            if stopped() or time.monotonic() - saved >= config.checkpoint_seconds:
+            stop, due = stopped(), time.monotonic() - saved >= config.checkpoint_seconds
+            if team.size > 1:  # alone one can stop at any moment
+                stop, due = team.agree(stop, due) if told else (False, False)
+            if stop or due:
                 watch.read(done, step)
-                save(path, method.network, iterate.optimiser, done)
+                if team.leads:
+                    save(path, method.network, iterate.optimiser, done)
                 saved = time.monotonic()
-                if stopped():
+                if stop:
                     raise Interrupted(
                         f"stopped in step {step} after iteration {done} of {iterations}; go on with --resume."
                     )

@@ -1,0 +1,149 @@
+"""The processes that learn together: one, or as many as torchrun started, on one machine or on many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.parallel import DistributedDataParallel
+
+from ipseg.data.batch import StepBatch
+from ipseg.data.stream import Share
+from ipseg.engine.system import choose_device
+from ipseg.errors import UserError
+from ipseg.methods.base import Method
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Team:
+    """One process of a team, and how it talks to the others. Alone it has nobody to ask."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """One process writes and speaks for all."""
+        return self.rank == 0
+
+    @property
+    def share(self) -> Share:
+        """Our part of every batch."""
+        return Share(self.rank, self.size)
+
+    @property
+    def salt(self) -> tuple[int, ...]:
+        """What makes our dropout differ from that of the others. The first draws what a lone process would."""
+        return (self.rank,) if self.rank else ()
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            torch.distributed.barrier()
+
+    def agree(self, *wishes: bool) -> list[bool]:
+        """What anybody wishes, all do."""
+        if self.size == 1:
+            return list(wishes)
+        wished = torch.tensor(wishes, dtype=torch.int32, device=self.device)
+        torch.distributed.all_reduce(wished, torch.distributed.ReduceOp.MAX)
+        return [bool(wish) for wish in wished.tolist()]
+
+    def mean(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Each value's mean over the processes."""
+        if self.size == 1:
+            return dict(values)
+        told = torch.tensor(list(values.values()), device=self.device)
+        torch.distributed.all_reduce(told)
+        return dict(zip(values, (told / self.size).tolist(), strict=True))
+
+    def gather(self, mine: T) -> list[T]:
+        """What each process has, ours among them."""
+        if self.size == 1:
+            return [mine]
+        everybody: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(everybody, mine)
+        return everybody
+
+
+@contextmanager
+def assembled(device: str, batch_size: int) -> Iterator[Team]:
+    """The team that torchrun's variables describe; alone without them."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 or torch.distributed.is_initialized():
+        yield Team(choose_device(device))
+        return
+    if batch_size < size:
+        raise UserError(f"training.batch_size is {batch_size}, but there are {size} processes; each needs a picture.")
+    mine = choose_device(device)
+    if mine.type == "cuda":
+        mine = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
+        torch.cuda.set_device(mine)
+    torch.distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+    try:
+        yield Team(mine, torch.distributed.get_rank(), size)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class Loss(nn.Module):
+    """A method's loss as DistributedDataParallel wants it: it averages the gradients of what runs inside."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__()
+        self.network, self.method = method.network, method
+
+    def forward(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """On one process's share of the batch."""
+        return self.method.loss(batch)
+
+
+def shared_loss(method: Method, team: Team) -> nn.Module:
+    """The loss of the whole batch, every process with its share: gradients and batch statistics are the batch's."""
+    share_statistics(method.network, team.device)
+    return DistributedDataParallel(Loss(method), broadcast_buffers=False)
+
+
+def share_statistics(network: nn.Module, device: torch.device) -> None:
+    """Batch normalisation over all processes: torch's SyncBatchNorm on GPUs; for CPUs, where there is none, ours."""
+    if device.type == "cuda":
+        from timm.layers import convert_sync_batchnorm
+
+        convert_sync_batchnorm(network)
+        return
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.forward = MethodType(_normalise, module)  # type: ignore[method-assign]
+
+
+def _normalise(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """A batch norm's forward with the mean and the spread of all processes' pictures."""
+    if not self.training:
+        return type(self).forward(self, x)
+    count = torch.tensor([float(x.numel() // x.shape[1])])
+    torch.distributed.all_reduce(count)
+    sums = all_reduce(torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))]))  # type: ignore[no-untyped-call]
+    mean = sums[0] / count
+    variance = (sums[1] / count - mean.square()).clamp(min=0)
+    if self.running_mean is not None and self.running_var is not None and self.momentum is not None and count > 1:
+        unbiased = variance.detach() * count / (count - 1)
+        self.running_mean.lerp_(mean.detach(), self.momentum)
+        self.running_var.lerp_(unbiased, self.momentum)
+    assert self.num_batches_tracked is not None
+    self.num_batches_tracked.add_(1)
+    scale = self.weight * (variance + self.eps).rsqrt()
+    x = x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]
+    for name in ("drop", "act"):  # timm's batch norms end with an activation
+        x = getattr(self, name)(x) if hasattr(self, name) else x
+    return x

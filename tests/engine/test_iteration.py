@@ -1,0 +1,98 @@
+"""One iteration, plain and recorded: the same losses, the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ipseg.data.loading import resident
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.stream import BatchStream
+from ipseg.data.view import StepView
+from ipseg.engine.experiment import run
+from ipseg.engine.iteration import Iteration, Recorded
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.system import seed_all
+from ipseg.errors import UserError
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = False) -> list[float]:
+    """The losses of the first iterations of the base step."""
+    seed_all(0)
+    source = recipe.data.build()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    method, training = recipe.method.build(recipe.model), recipe.training
+    method.begin_step(scenario.steps[0])
+    method.network.to(torch.device(device), memory_format=torch.channels_last)
+    stream = BatchStream(
+        StepView(source.train, scenario, scenario.steps[0]),
+        ReplayMemory([], source.train, ()),
+        method.plan(training.batch_size, 0),
+        crop=training.crop,
+        scales=training.scale,
+        flip=True,
+        seed=0,
+        device=torch.device(device),
+        keep=1 << 30,
+    )
+    iterate = Iteration(method, training)
+    learn = Recorded(iterate) if recorded else iterate
+    found = []
+    with stream.batches(range(iterations)) as batches:
+        for iteration, batch in enumerate(batches):
+            seed_all(0, 0, iteration)
+            iterate.set_rate(1 - iteration / iterations)
+            outcome = learn(batch)
+            assert outcome.finite
+            assert outcome.counted
+            found.append(sum(float(loss) for loss in outcome.losses.values()))
+    return found
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_fused_optimiser_learns_what_a_plain_one_learns(tiny_settings, optimiser):
+    tiny_settings["training"] |= {"optimiser": optimiser, "lr": 0.001}
+    plain, fused = (
+        losses(make_recipe(tiny_settings | {"training": tiny_settings["training"] | {"fused": choice}}), "cpu", 5)
+        for choice in (False, True)
+    )
+    assert fused == pytest.approx(plain, rel=1e-4)
+
+
+def test_each_group_learns_at_its_multiple_of_the_rate(tiny_settings):
+    recipe = make_recipe(tiny_settings)
+    source = recipe.data.build()
+    method = recipe.method.build(recipe.model)
+    method.begin_step(recipe.scenario.build(source.name, source.classes).steps[0])
+    iterate = Iteration(method, recipe.training)
+    iterate.set_rate(0.5)
+    rates = [group["lr"] for group in iterate.optimiser.param_groups]
+    assert rates == pytest.approx([0.5 * recipe.training.lr * group.factor for group in method.parameter_groups()])
+
+
+@pytest.mark.parametrize("other", [{"deterministic": True}, {"method": {"name": "ipseg", "gate": "exact"}}])
+def test_a_recording_goes_together_with_nothing_that_changes_what_runs(tiny_settings, tmp_path, other):
+    tiny_settings["training"]["graphs"] = True
+    with pytest.raises(UserError, match=r"training\.graphs"):
+        run(make_recipe(tiny_settings | other), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_gpu_a_recording_is_an_ordinary_run(tiny_settings, tmp_path):
+    tiny_settings |= {"scenario": {"name": "joint"}}
+    tiny_settings["training"] |= {"graphs": True, "epochs": 0.2}
+    assert run(make_recipe(tiny_settings), tmp_path / "run", quiet=True).steps
+
+
+def test_on_the_cpu_pictures_stay_where_they_are():
+    assert resident(lambda _: pytest.fail("nothing is read"), 3, 2, 1e9, torch.device("cpu")) is None
+
+
+@gpu
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_recorded_iteration_learns_what_a_plain_one_learns(tiny_settings, optimiser):
+    tiny_settings["training"] |= {"optimiser": optimiser, "lr": 0.001, "graphs": True}
+    plain, recorded = (losses(make_recipe(tiny_settings), "cuda", 10, recorded=choice) for choice in (False, True))
+    assert recorded == pytest.approx(plain, rel=1e-3)
