@@ -84,6 +84,7 @@ class PlainTrainer:
         network, previous = self.network, self.method._previous
         self.method.train_mode()
         with torch.autocast("cuda", torch.float16):
+            y = y.where((y > self.old) & (y <= len(self.method.step.seen)) | (y == 255), 0)
             old = torch.zeros_like(y)
             if previous is not None:
                 with torch.no_grad():

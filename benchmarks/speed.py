@@ -22,6 +22,8 @@ import numpy as np
 import plain
 import torch
 from PIL import Image
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.apps.cost import made_up
 from ipseg.data.batch import Picture, StepBatch
@@ -45,7 +47,7 @@ WAYS = {
     "compile+gate": ["training.precision=bf16", "training.compile=true", "method.gate=bounded"],
     "float32": ["training.precision=float32"],
 }
-PICTURES = 256
+PICTURES = 160
 
 
 class Memory:
@@ -102,7 +104,7 @@ def begun(recipe: Recipe, step: int, layout: torch.memory_format = torch.channel
 
 
 class Gates(torch.nn.Module):
-    """A posterior that says, after the same work, what a trained model's gate let through: random weights do not know."""
+    """A posterior that does its work and then says what a trained model's gate let through: random weights cannot."""
 
     def __init__(self, real: Posterior, gates: list[list[int]], heads: int) -> None:
         super().__init__()
@@ -155,7 +157,7 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[st
 
         def visit() -> None:
             images, labels, salient = next(batches)
-            trainer(images, labels.where(labels == 255, labels % (1 + len(view.step.seen))), salient, images)
+            trainer(images, labels, salient, images)
 
         result["end_to_end"] = rate(visit, size, seconds)
     else:
@@ -164,6 +166,8 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[st
         learn = Recorded(iterate) if recipe.training.graphs else iterate
         fixed_batch = made_up(plan, recipe.training.crop, view.step, GPU)
         result = {"compute": rate(lambda: learn(fixed_batch), size, seconds)}
+        if not (recipe.training.compile or recipe.training.graphs):
+            result["teraflop"] = operations(lambda: iterate(fixed_batch))
         stream = BatchStream(view, Memory(view), plan, crop=recipe.training.crop, scales=(0.5, 2.0), flip=True,
                              seed=0, device=GPU, keep=8 << 30)  # type: ignore[arg-type]  # fmt: skip
         batches_of_ours = endless(stream)
@@ -190,6 +194,13 @@ def infer(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[st
 
     work = (lambda: plain.predict(method, images)) if way == "plain" else ours
     return {"rate": rate(work, case["batch"], seconds), "memory_gib": torch.cuda.max_memory_allocated() / 2**30}
+
+
+def operations(work: Callable[[], object]) -> float:
+    """What one call computes, in 10^12 floating-point operations: products and convolutions, forward and backward."""
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops() / 1e12
 
 
 def endless(stream: BatchStream) -> Iterator[StepBatch]:

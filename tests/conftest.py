@@ -58,6 +58,12 @@ def tiny_settings() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def make_tiny() -> Callable[[], dict[str, Any]]:
+    """The same for fixtures that live longer than a test."""
+    return tiny
+
+
+@pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run. Tests read it; one that wants to change it copies it first."""
     path = tmp_path_factory.mktemp("runs") / "tiny"

@@ -239,7 +239,7 @@ def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise Interrupted("stopped in step 1 after iteration 7 of 9; go on with --resume.")
 
-    monkeypatch.setattr("ipseg.apps.train.run", stop)
+    monkeypatch.setattr("ipseg.engine.experiment.run", stop)
     result = call("train", recipe_file(), "--out", tmp_path / "run")
     assert result.exit_code == 130
     assert "go on with --resume" in result.stderr

@@ -37,10 +37,10 @@ def train(
     "method.alpha_nf=0.6". quiet: no progress.
     """
     from ipseg.apps.train import default_folder, resolve
-    from ipseg.apps.train import train as learn_all
+    from ipseg.engine.experiment import run
 
     made = resolve(recipe, set)
-    return learn_all(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
+    return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
 
 
 def learn(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg import cli_data, cli_grow, cli_saliency, cli_sweep
+from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
 from ipseg._command import STOPPED, WRONG, Commands, complain, example, show
 from ipseg.errors import UserError
 
@@ -64,8 +64,13 @@ def demo(
 ) -> None:
     """Compare three methods on drawn scenes. Learns several steps with each and writes a page with all results."""
     from ipseg.apps.demo import run_demo
+    from ipseg.engine.trainer import Interrupted
 
-    run_demo(out, quick=quick, seed=seed)
+    try:
+        run_demo(out, quick=quick, seed=seed)
+    except Interrupted as stop:
+        complain(stop)
+        raise typer.Exit(STOPPED) from stop
 
 
 @app.command(
@@ -88,7 +93,7 @@ def train(
 ) -> None:
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
-    from ipseg.apps.train import train as learn_all
+    from ipseg.engine.experiment import run
     from ipseg.engine.trainer import Interrupted
     from ipseg.report.table import steps_table
 
@@ -98,7 +103,7 @@ def train(
         typer.echo(describe_plan(made, folder))
         return
     try:
-        result = learn_all(made, folder, resume=resume, quiet=quiet)
+        result = run(made, folder, resume=resume, quiet=quiet)
     except Interrupted as stop:
         complain(stop)
         raise typer.Exit(STOPPED) from stop
@@ -196,6 +201,7 @@ def explain(
 
 cli_grow.mount(app)
 cli_sweep.mount(app)
+cli_report.mount(app)
 app.add_typer(cli_data.data, name="data")
 cli_saliency.mount(app)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ipseg._command import STOPPED, complain, example, show
+from ipseg.errors import UserError
 
 if TYPE_CHECKING:
     from ipseg.apps.sweep_schedule import Job
@@ -29,7 +30,11 @@ def mount(app: typer.Typer) -> None:
         )
     )(sweep)
     app.command(
-        epilog=example("ipseg compare runs/one runs/two", "ipseg compare runs/grid --format latex > table.tex")
+        epilog=example(
+            "ipseg compare runs/one runs/two",
+            "ipseg compare runs/grid --format latex > table.tex",
+            "ipseg compare runs/grid --figure paper.svg",
+        )
     )(compare)
 
 
@@ -91,21 +96,43 @@ def _end(jobs: list[Job]) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")
+    ] = None,
     *,
     style: Annotated[
         Literal["table", "markdown", "latex", "csv"], typer.Option("--format", help="For whom it is.")
     ] = "table",
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="Also draw the paper's figure, .svg or .png; alone without runs."
+        ),
+    ] = None,
 ) -> None:
     """Put runs side by side. Mean and spread over seeds, the best in bold, the paper's number where it has one."""
     from ipseg.apps.compare import compare as gather
     from ipseg.report.compare_formats import latex, markdown, to_csv
 
-    sections = gather(runs)
+    if not runs and figure is None:
+        raise UserError("no run to compare. Name run folders, results.json files or sweep folders; or --figure FILE.")
+    sections = gather(runs or [])
+    if figure is not None:
+        _draw(figure, sections)
+    if not runs:
+        return
     if style == "table":
         _show_sections(sections)
     else:
         typer.echo({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), nl=False)
+
+
+def _draw(figure: Path, sections: list[Section]) -> None:
+    from ipseg.report.paper_figures import own_rows, save_paper_figure
+
+    save_paper_figure(figure, sections)
+    beside = len(own_rows(sections))
+    typer.echo(f"drawn: {figure}, with {beside} row{'' if beside == 1 else 's'} of ours beside the paper's", err=True)
 
 
 def _show_sections(sections: list[Section]) -> None:

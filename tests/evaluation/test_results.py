@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ STEPS = (
         image_accuracy={"all": {"posterior": 0.5, "pixel": 0.25, "both": None}},
     ),
 )
+COUNTED = step(0, ("cat", "dog"), {"background": 0.9, "cat": 0.5, "dog": None}, confusion={"cat": {"cat": 7, "dog": 7}})
 RUN = RunResult(
     name="IPSeg", method="ipseg", scenario="voc/2-1", setting="overlap", seed=3, steps=STEPS, oracle=("labels",),
     info={"steps": 3},
@@ -76,11 +78,27 @@ def test_what_is_written_is_read_back(tmp_path):
     assert json.loads(path.read_text())["final"] == RUN.final()
 
 
+def test_a_confusion_matrix_is_written_and_read(tmp_path):
+    path = tmp_path / "results.json"
+    counted = replace(RUN, steps=(COUNTED,))
+    counted.write(path)
+    assert RunResult.read(path) == counted
+
+
 def test_results_of_a_newer_format_are_refused(tmp_path):
     path = tmp_path / "results.json"
-    path.write_text(json.dumps(RUN.to_json() | {"version": 2}))
-    with pytest.raises(UserError, match="format 2, this ipseg reads up to 1"):
+    path.write_text(json.dumps(RUN.to_json() | {"version": 3}))
+    with pytest.raises(UserError, match="format 3, this ipseg reads up to 2"):
         RunResult.read(path)
+
+
+def test_results_of_version_1_are_read_and_have_no_confusion(tmp_path):
+    path = tmp_path / "results.json"
+    old = RUN.to_json() | {"version": 1}
+    old["steps"] = [{key: value for key, value in step.items() if key != "confusion"} for step in old["steps"]]
+    path.write_text(json.dumps(old))
+    assert RunResult.read(path) == RUN
+    assert RunResult.read(path).steps[-1].confusion is None
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"version": 1', "\x00", '{"name": "IPSeg"}', "[1]", '{"version": "x"}'])

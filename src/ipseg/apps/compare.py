@@ -70,6 +70,7 @@ def read_entry(file: Path) -> Entry:
         group=json.dumps([alike, sorted(told.items())], default=str),
         settings=told,
         paper=paper_number(values, result) if values else None,
+        folder=file.parent if (file.parent / "run.json").is_file() else None,
     )
 
 
@@ -79,8 +80,7 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
     scenario = recipe["scenario"]
     if data != recipe["data"]["name"] or any(scenario.get(key) for key in ("order", "classes", "steps")):
         return None  # some of the classes, or in another order
-    method = recipe["method"] | {"name": recipe["method"]["name"].removesuffix("_m")}  # the paper's memory says it
-    numbers = published_for(recipe | {"scenario": scenario | {"name": name}, "method": method})
+    numbers = published_for(recipe | {"scenario": scenario | {"name": name}})
     found = [number for number in numbers if (number.measure, number.group) == ("miou", "all") and number.last]
     main = [number for number in found if number.where in MAIN] or found
     return main[0].value if main else None

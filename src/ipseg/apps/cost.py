@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
@@ -101,7 +102,9 @@ def _count(recipe: Recipe, scenario: Scenario, size: int) -> list[dict[str, int]
     for step in scenario.steps:
         method.begin_step(step)
         learning = {id(p): p.numel() for group in method.parameter_groups() for p in group.parameters}
-        with FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        # Attention as plain products: torch does not count its fused form on the CPU.
+        plain = sdpa_kernel(SDPBackend.MATH)
+        with plain, FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
             method.predict(torch.zeros(1, 3, size, size))
         counts.append(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -11,13 +12,20 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from ipseg.apps.sweep import last_words
+from ipseg.apps.sweep_local import LocalLauncher, Slot, command_for
+from ipseg.apps.sweep_progress import View, look
+from ipseg.apps.sweep_schedule import Job, Schedule
+from ipseg.config import to_yaml
 from ipseg.data.source import Source
-from ipseg.engine.experiment import restore, run
+from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.system import choose_device, describe_system
+from ipseg.engine.trainer import Interrupted
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
+from ipseg.files import write_text
 from ipseg.report.page import Gallery, SceneRow, write_page
 from ipseg.report.table import comparison
 from ipseg.scenario.split import BACKGROUND
@@ -40,27 +48,50 @@ INTRO = (
 
 
 def run_demo(out: Path, *, quick: bool, seed: int) -> None:
-    """Train the three, print their table, write the page. A demo that was stopped goes on."""
+    """Train the three side by side, print their table, write the page. A demo that was stopped goes on."""
     console, began = Console(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
-    source = next(iter(recipes.values())).data.build()
-    results = []
-    for name, recipe in recipes.items():
-        results.append(run(recipe, out / name, resume=True, source=source))
-        console.print(f"{name}: {_percent(results[-1])} mIoU over all classes after the last step", highlight=False)
+    train_all(out, recipes, console)
+    results = [RunResult.read(out / name / "results.json") for name in recipes]
     page = out / "report.html"
     seconds = time.monotonic() - began
     facts = {
         "command": f"ipseg demo{' --quick' if quick else ''} --seed {seed}",
-        "time": f"{seconds:.0f} s on {torch.get_num_threads()} CPU threads",
+        "time": f"{seconds:.0f} s on {os.cpu_count()} CPU cores",
         "versions": ", ".join(f"{name} {version}" for name, version in describe_system()["versions"].items()),
     }
-    first = results[0]
+    first, source = results[0], recipes["ipseg"].data.build()
     intro = INTRO.format(classes=len(source.classes), steps=len(first.steps), val=len(source.val.names))
     title = "New classes, step after step, without forgetting"
     write_page(page, title, intro, results, gallery(out, recipes, source), facts)
     console.print(comparison(results))
     console.print(f"pictures and curves: {page}", highlight=False)
+
+
+def train_all(out: Path, recipes: dict[str, Recipe], console: Console) -> None:
+    """Each run in a process of its own, all at the same time: small networks cannot keep two cores busy alone."""
+
+    def command(name: str, _init: str | None) -> list[str]:
+        path = out / "recipes" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, to_yaml(recipes[name]))
+        return command_for(path, out / name)
+
+    def log(name: str) -> Path:
+        return out / "logs" / f"{name}.log"
+
+    source = recipes["ipseg"].data.build()
+    steps = len(recipes["ipseg"].scenario.build(source.name, source.classes).steps)
+    jobs = [Job(name, name, steps, log(name)) for name in recipes]
+    launcher = LocalLauncher([Slot(None) for _ in recipes], command, log)
+    with View(console) as view:
+        Schedule(jobs, launcher, lambda job: look(out / job.name)).run(view.tell)
+    for job in jobs:
+        if job.state == "failed":
+            said = "\n".join(last_words(job))
+            raise UserError(f"the run {job.name} failed ({job.why}); its log is {job.log}:\n{said}")
+        if job.state == "stopped":
+            raise Interrupted("stopped; nothing is lost: the same command goes on.")
 
 
 def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
@@ -119,10 +150,3 @@ def _varied(source: Source) -> list[int]:
 
 def _appeal(present: frozenset[int], shown: Sequence[int]) -> float:
     return len(present - set(shown)) - 2 * max(0, len(present) - 3)
-
-
-def _percent(result: RunResult) -> str:
-    value = result.final()["miou"]["all"]
-    if value is None:
-        raise UserError("the demo measured nothing.")
-    return f"{100 * value:.1f} %"

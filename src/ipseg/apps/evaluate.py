@@ -17,8 +17,10 @@ from ipseg.data.source import Source
 from ipseg.engine.experiment import measure, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.system import choose_device
+from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.evaluation.results import StepResult
+from ipseg.progress import silence
 from ipseg.report.rows import percent
 
 
@@ -36,7 +38,7 @@ def evaluate_again(
     device = choose_device(recipe.device)
     learned = folder.scenario(recipe)
     chosen = learned.steps[finished_step(folder, step)]
-    source = recipe.data.build() if data is None else folder_source(data)
+    source = recipe.source() if data is None else folder_source(data)
     missing = [name for name in chosen.seen if name not in source.classes]
     if missing and (data is not None or len(missing) == len(chosen.seen)):  # a grown run's own data may lack old ones
         raise UserError(
@@ -45,7 +47,8 @@ def evaluate_again(
         )
     scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
     method = restore(recipe, folder, scenario, chosen.index, device)
-    return measure(method, recipe, source, scenario, chosen, device, quiet=quiet)
+    with silence(wanted=quiet):
+        return measure(method, recipe, source, scenario, chosen, Team(device))
 
 
 def folder_source(path: Path) -> Source:

@@ -91,7 +91,7 @@ def find_picture(picture: str, mask: Path | None, saliency: Path | None, recipe:
         return own_picture(Path(picture), mask, saliency, len(scenario.data_classes))
     if mask or saliency:
         raise UserError(f"--mask and --saliency go with a picture file; {picture} is none.")
-    return data_picture(recipe.data.build(), picture)
+    return data_picture(recipe.source(), picture)
 
 
 def own_picture(path: Path, mask: Path | None, saliency: Path | None, classes: int) -> Subject:

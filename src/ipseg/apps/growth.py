@@ -25,10 +25,11 @@ from ipseg.engine.experiment import measure, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import choose_device
+from ipseg.engine.team import Team
 from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
 from ipseg.methods.base import Method
-from ipseg.progress import Meter
+from ipseg.progress import Meter, silence
 from ipseg.report.rows import percent
 from ipseg.scenario.split import Scenario
 
@@ -45,10 +46,11 @@ def measure_growth(
     models = [restore(recipe, folder, scenario, step.index, device) for step in (before, after)]
     memory = ReplayMemory.load(folder.step(before.index) / "memory", NoPictures())
     theirs = replace(scenario, data_classes=source.classes)  # mask values follow the data that is read
-    results = [
-        measure(model, recipe, source, theirs, step, device, quiet=quiet)
-        for model, step in zip(models, (before, after), strict=True)
-    ]
+    with silence(wanted=quiet):
+        results = [
+            measure(model, recipe, source, theirs, step, Team(device))
+            for model, step in zip(models, (before, after), strict=True)
+        ]
     return {
         "memory": on_memory(models[0], models[1], memory, before.seen, device, quiet=quiet) if len(memory) else None,
         "validation": on_validation(results[0].iou, results[1].iou, before.seen, after.new)

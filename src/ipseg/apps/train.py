@@ -9,12 +9,9 @@ from typing import Any
 
 from ipseg.config import override, to_dict, to_yaml
 from ipseg.data.filed import FileSplit
-from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base
 from ipseg.errors import UserError
-from ipseg.evaluation.results import RunResult
-from ipseg.progress import silence
 
 
 def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> Recipe:
@@ -23,12 +20,6 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
         return load_recipe(recipe, assignments)
     values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
     return make_recipe(override(values, assignments))
-
-
-def train(recipe: Recipe, folder: Path, *, resume: bool = False, quiet: bool = False) -> RunResult:
-    """Learn every step of a recipe in a folder; `quiet` is about all that goes on meanwhile."""
-    with silence(wanted=quiet):
-        return run(recipe, folder, resume=resume, quiet=quiet)
 
 
 def default_folder(given: object, recipe: Recipe) -> Path:
@@ -43,7 +34,7 @@ def describe_plan(recipe: Recipe, folder: Path) -> str:
     recipe.method.build(recipe.model, pretrained=False)  # an unknown backbone is told here, not after the start
     lines = [to_yaml(recipe), f"# The run would go to {folder}."]
     try:
-        source = recipe.data.build()
+        source = recipe.source()
     except UserError as error:
         return "\n".join([*lines, *(f"# {line}" for line in f"The data cannot be opened here: {error}".splitlines())])
     if isinstance(source.train, FileSplit):
