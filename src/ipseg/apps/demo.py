@@ -12,20 +12,18 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.sweep import last_words
-from ipseg.apps.sweep_local import LocalLauncher, Slot, command_for
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Schedule
-from ipseg.config import to_yaml
 from ipseg.data.source import Source
-from ipseg.engine.experiment import restore
+from ipseg.engine.experiment import load, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.system import choose_device, describe_system
 from ipseg.engine.trainer import Interrupted
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
-from ipseg.files import write_text
 from ipseg.report.page import Gallery, SceneRow, write_page
 from ipseg.report.table import comparison
 from ipseg.scenario.split import BACKGROUND
@@ -51,7 +49,8 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     """Train the three side by side, print their table, write the page. A demo that was stopped goes on."""
     console, began = Console(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
-    train_all(out, recipes, console)
+    source = recipes["ipseg"].data.build()
+    train_all(out, recipes, source, console)
     results = [RunResult.read(out / name / "results.json") for name in recipes]
     page = out / "report.html"
     seconds = time.monotonic() - began
@@ -60,30 +59,19 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
         "time": f"{seconds:.0f} s on {os.cpu_count()} CPU cores",
         "versions": ", ".join(f"{name} {version}" for name, version in describe_system()["versions"].items()),
     }
-    first, source = results[0], recipes["ipseg"].data.build()
-    intro = INTRO.format(classes=len(source.classes), steps=len(first.steps), val=len(source.val.names))
+    intro = INTRO.format(classes=len(source.classes), steps=len(results[0].steps), val=len(source.val.names))
     title = "New classes, step after step, without forgetting"
     write_page(page, title, intro, results, gallery(out, recipes, source), facts)
     console.print(comparison(results))
     console.print(f"pictures and curves: {page}", highlight=False)
 
 
-def train_all(out: Path, recipes: dict[str, Recipe], console: Console) -> None:
-    """Each run in a process of its own, all at the same time: small networks cannot keep two cores busy alone."""
-
-    def command(name: str, _init: str | None) -> list[str]:
-        path = out / "recipes" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, to_yaml(recipes[name]))
-        return command_for(path, out / name)
-
-    def log(name: str) -> Path:
-        return out / "logs" / f"{name}.log"
-
-    source = recipes["ipseg"].data.build()
+def train_all(out: Path, recipes: dict[str, Recipe], source: Source, console: Console) -> None:
+    """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
+    source.train.presence()  # draws the pictures, once for all
+    launcher = BesideLauncher(out, recipes, source)
     steps = len(recipes["ipseg"].scenario.build(source.name, source.classes).steps)
-    jobs = [Job(name, name, steps, log(name)) for name in recipes]
-    launcher = LocalLauncher([Slot(None) for _ in recipes], command, log)
+    jobs = [Job(name, name, steps, launcher.log(name)) for name in recipes]
     with View(console) as view:
         Schedule(jobs, launcher, lambda job: look(out / job.name)).run(view.tell)
     for job in jobs:
@@ -130,9 +118,11 @@ def _label_maps(path: Path, recipe: Recipe, source: Source, chosen: Sequence[int
     scenario = folder.scenario(recipe)
     images = torch.from_numpy(np.stack([source.val.image(index) for index in chosen]))
     images = images.to(device).permute(0, 3, 1, 2).float() / 255
-    maps = []
+    maps, method = [], restore(recipe, folder, scenario, -1, device)
     for step in scenario.steps:
-        method = restore(recipe, folder, scenario, step.index, device)
+        method.begin_step(step)
+        load(method, folder, step.index)
+        method.network.to(device)
         maps.append(list(method.predict(images).labels.byte().cpu().numpy()))
     return maps
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ipseg.data.parallel import on_all_cores
 from ipseg.data.scenes.classes import class_names
 from ipseg.data.scenes.draw import Scene, draw
 from ipseg.data.source import Image, Mask, Saliency, Source, present
@@ -62,9 +63,12 @@ class DrawnSplit:
 
     def _scene(self, index: int) -> Scene:
         if index not in self._drawn:
-            config = self.config
-            self._drawn[index] = draw(config.seed, self.first + index, config.size, config.classes)
+            self._drawn[index] = self._draw(index)
         return self._drawn[index]
+
+    def _draw(self, index: int) -> Scene:
+        config = self.config
+        return draw(config.seed, self.first + index, config.size, config.classes)
 
     def image(self, index: int) -> Image:
         """The picture."""
@@ -80,6 +84,8 @@ class DrawnSplit:
 
     @cached_property
     def _presence(self) -> list[frozenset[int]]:
+        missing = [index for index in range(len(self.names)) if index not in self._drawn]
+        self._drawn |= zip(missing, on_all_cores(self._draw, missing, "drawing scenes"), strict=True)
         return [present(self.mask(index)) for index in range(len(self.names))]
 
     def presence(self) -> list[frozenset[int]]:

@@ -1,0 +1,62 @@
+"""Runs beside each other: children that share pictures, say how they ended, and save what they have when stopped."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ipseg.apps.beside import STOPPED, BesideLauncher
+from ipseg.apps.sweep_schedule import Process
+from ipseg.data.source import Source
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.evaluation.results import RunResult
+
+
+@pytest.fixture
+def recipe(tiny_settings) -> Recipe:
+    return make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
+
+
+def begin(out: Path, recipe: Recipe, source: Source) -> tuple[BesideLauncher, Process]:
+    launcher = BesideLauncher(out, {"one": recipe}, source)
+    return launcher, launcher.start("one", None)
+
+
+def end_of(process: Process) -> int | str | None:
+    end = time.monotonic() + 60
+    while process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return process.poll()
+
+
+def test_a_run_learns_from_the_pictures_that_it_is_given(recipe, tmp_path):
+    source = recipe.data.build()
+    source.train.presence()
+    launcher, process = begin(tmp_path, recipe, source)
+    assert end_of(process) == 0, launcher.log("one").read_text()
+    assert RunResult.read(tmp_path / "one" / "results.json").steps
+
+
+def test_a_run_that_fails_says_why_in_its_log(recipe, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "something").touch()  # not a run's folder
+    launcher, process = begin(tmp_path, recipe, recipe.data.build())
+    assert end_of(process) == 1
+    assert "is not a run's folder" in launcher.log("one").read_text()
+
+
+def test_a_run_that_is_stopped_can_go_on(tiny_settings, tmp_path):
+    tiny_settings["training"] |= {"epochs": 200, "log_every": 1}
+    recipe = make_recipe(tiny_settings)
+    _, process = begin(tmp_path, recipe, recipe.data.build())
+    log, end = tmp_path / "one" / "log.jsonl", time.monotonic() + 60
+    while not log.is_file():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.stop(now=False)
+    assert end_of(process) == STOPPED
+    assert (tmp_path / "one" / "step_00" / "checkpoint.safetensors").is_file()
