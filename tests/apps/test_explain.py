@@ -15,6 +15,8 @@ from ipseg.apps.explain_sheet import Head, View
 from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 
+pytestmark = pytest.mark.slow
+
 
 def call(*words: object):
     return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")

@@ -25,6 +25,8 @@ from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 
+pytestmark = pytest.mark.slow
+
 
 def call(*words: object):
     return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")

@@ -23,6 +23,8 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.tensors import digest, load_tensors, save_tensors
 from ipseg.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 Change = Callable[[dict[str, bytes], dict[str, Any]], None]
 
 

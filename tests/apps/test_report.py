@@ -21,6 +21,8 @@ from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(os.environ.get("IPSEG_SHARED", Path(__file__).parents[3] / "shared"))
 
 

@@ -25,6 +25,8 @@ from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
+pytestmark = pytest.mark.slow
+
 SOURCE = ScenesConfig(classes=4, size=(33, 47), train=14, val=1).build()  # 33 * 47 bits do not fill their last byte
 SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
 A_PICTURE = 33 * 47 * 4 + (33 * 47 + 7) // 8

@@ -14,6 +14,8 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 LATER = {
     "method": {
         "name": "ipseg",

@@ -26,6 +26,8 @@ from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Scenario, ScenarioConfig
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, posterior_width=16, rates=(1, 2))
 SOURCE = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
