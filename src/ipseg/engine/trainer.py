@@ -69,14 +69,8 @@ def train_step(
             if told:
                 losses = team.mean(watch.read(done, step))
                 speed = meter.rate() * config.batch_size
-                folder.log(
-                    event="train",
-                    step=step,
-                    iteration=done,
-                    of=iterations,
-                    loss=losses,
-                    images_a_second=round(speed, 1),
-                )
+                place = {"step": step, "iteration": done, "of": iterations}
+                folder.log(event="train", **place, loss=losses, images_a_second=round(speed, 1))
                 tracker(step, done, losses)
                 text = say_losses(losses, speed)
             meter.advance(1, text)
