@@ -234,7 +234,7 @@ def test_a_dry_run_without_the_data_says_so(recipe_file, tmp_path):
 
 
 def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
-    from ipseg.engine.trainer import Interrupted
+    from ipseg.errors import Interrupted
 
     def stop(*_, **__):
         raise Interrupted("stopped in step 1 after iteration 7 of 9; go on with --resume.")

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from ipseg.errors import UserError
+from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-WRONG, STOPPED = 2, 130
-"""Exit codes: something the user can mend, and stopped by the user."""
 
 
 class Commands(TyperGroup):
@@ -26,6 +23,9 @@ class Commands(TyperGroup):
         except (UserError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
             complain(error)
             raise typer.Exit(WRONG) from error
+        except Interrupted as stop:
+            complain(stop)
+            raise typer.Exit(STOPPED) from stop
         except KeyboardInterrupt as error:
             complain("stopped.")
             raise typer.Exit(STOPPED) from error

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
-from ipseg._command import STOPPED, WRONG, Commands, complain, example, show
-from ipseg.errors import UserError
+from ipseg._command import Commands, complain, example, show
+from ipseg.errors import WRONG, UserError
 
 app = typer.Typer(
     cls=Commands,
@@ -64,13 +64,8 @@ def demo(
 ) -> None:
     """Compare three methods on drawn scenes. Learns several steps with each and writes a page with all results."""
     from ipseg.apps.demo import run_demo
-    from ipseg.engine.trainer import Interrupted
 
-    try:
-        run_demo(out, quick=quick, seed=seed)
-    except Interrupted as stop:
-        complain(stop)
-        raise typer.Exit(STOPPED) from stop
+    run_demo(out, quick=quick, seed=seed)
 
 
 @app.command(
@@ -94,7 +89,6 @@ def train(
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
     from ipseg.engine.experiment import run
-    from ipseg.engine.trainer import Interrupted
     from ipseg.report.table import steps_table
 
     made = resolve(recipe, changes or ())
@@ -102,11 +96,7 @@ def train(
     if dry_run:
         typer.echo(describe_plan(made, folder))
         return
-    try:
-        result = run(made, folder, resume=resume, quiet=quiet)
-    except Interrupted as stop:
-        complain(stop)
-        raise typer.Exit(STOPPED) from stop
+    result = run(made, folder, resume=resume, quiet=quiet)
     show(steps_table(result))
     typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {folder} IMAGE... --out DIR")
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import WRONG, complain, example, show
+from ipseg._command import complain, example, show
+from ipseg.errors import WRONG
 
 _EXAMPLES = (
     "ipseg data check data/mine --format folder",

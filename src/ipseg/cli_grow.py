@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import STOPPED, complain, example, show
+from ipseg._command import example, show
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg learn`.")]
 
@@ -46,25 +46,20 @@ def learn(
     """Teach a finished run one more class. The old data may be gone; the run stays as it is."""
     from ipseg.apps.growth import growth_lines, growth_table
     from ipseg.apps.learn import learn as teach
-    from ipseg.engine.trainer import Interrupted
 
     names = [name.strip() for name in classes.split(",") if name.strip()]
-    try:
-        report = teach(
-            run,
-            data,
-            names,
-            out,
-            data_format=data_format,
-            val=val,
-            assignments=changes or (),
-            memory=not no_memory,
-            resume=resume,
-            quiet=quiet,
-        )
-    except Interrupted as stop:
-        complain(stop)
-        raise typer.Exit(STOPPED) from stop
+    report = teach(
+        run,
+        data,
+        names,
+        out,
+        data_format=data_format,
+        val=val,
+        assignments=changes or (),
+        memory=not no_memory,
+        resume=resume,
+        quiet=quiet,
+    )
     show(growth_table(report))
     for line in growth_lines(report):
         typer.echo(line)

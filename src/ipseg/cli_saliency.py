@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import WRONG, complain, example
+from ipseg._command import complain, example
+from ipseg.errors import WRONG
 
 
 def mount(app: typer.Typer) -> None:

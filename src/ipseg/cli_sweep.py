@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ipseg._command import STOPPED, complain, example, show
-from ipseg.errors import UserError
+from ipseg._command import complain, example, show
+from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
     from ipseg.apps.sweep_schedule import Job

@@ -6,9 +6,16 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+WRONG, STOPPED = 2, 130
+"""Exit codes: something the user can mend; stopped by the user, to go on later."""
+
 
 class UserError(ValueError):
     """Something the user can mend. The command line prints it without a traceback and exits with 2."""
+
+
+class Interrupted(Exception):  # noqa: N818
+    """The user stopped a run; its state is saved. The command line says so and exits with 130."""
 
 
 def unknown(kind: str, got: object, valid: Iterable[str], hint: str = "") -> UserError:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.apps.beside import STOPPED, BesideLauncher
+from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.sweep_schedule import Process
 from ipseg.data.source import Source
 from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.errors import STOPPED
 from ipseg.evaluation.results import RunResult
 
 

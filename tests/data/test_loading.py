@@ -22,7 +22,7 @@ from ipseg.engine import experiment, trainer
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
-from ipseg.errors import UserError
+from ipseg.errors import Interrupted, UserError
 from ipseg.scenario.split import ScenarioConfig
 
 pytestmark = pytest.mark.slow
@@ -224,7 +224,7 @@ def test_a_run_goes_on_with_other_settings_of_loading(settings, tmp_path, monkey
     asked = iter([False, True, True])  # looked at once after the first iteration, and twice after the second
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "_stop_request", lambda: nullcontext(lambda: next(asked)))
-        with pytest.raises(trainer.Interrupted):
+        with pytest.raises(Interrupted):
             run(with_training(settings, cache_gb=1, workers=2), tmp_path / "stopped", quiet=True)
     assert not readers()
     run(with_training(settings, cache_gb=0, workers=1), tmp_path / "stopped", quiet=True, resume=True)

@@ -17,6 +17,7 @@ import yaml
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
+from ipseg.errors import Interrupted
 
 LEARN = """
 import sys
@@ -25,7 +26,7 @@ import torch
 torch.set_num_threads(1)
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import load_recipe
-from ipseg.engine.trainer import Interrupted
+from ipseg.errors import Interrupted
 try:
     run(load_recipe(sys.argv[1], ["name=''"]), Path(sys.argv[2]), quiet=True)
 except Interrupted as stop:
@@ -132,7 +133,7 @@ def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_setti
     while not (tmp_path / "halting" / "step_02" / "step.json").exists():
         try:
             run(recipe, tmp_path / "halting", quiet=True, resume=stops > 0, source=source)
-        except trainer.Interrupted:
+        except Interrupted:
             stops += 1
     lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
     iterations = {line["step"]: line["of"] for line in lines if line["event"] == "train"}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
@@ -16,14 +14,11 @@ from pathlib import Path
 import torch
 
 from ipseg.apps.sweep_schedule import Process
-from ipseg.data.parallel import FORKS
+from ipseg.data.parallel import FORKS, when_parent_ends
 from ipseg.data.source import Source
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe
-from ipseg.engine.trainer import Interrupted
-
-STOPPED = 130
-"""The exit code of a run that was asked to stop."""
+from ipseg.errors import STOPPED, Interrupted
 
 
 class BesideLauncher:
@@ -67,21 +62,13 @@ class _Child:
         (self.process.kill if now else self.process.terminate)()
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed cannot tell its children: they save their state and end, so that nobody writes twice."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 def _learn(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int) -> None:
     """The child: everything that it says goes to its log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     with log.open("ab", buffering=0) as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))  # it saves its state: nobody writes twice
     torch.set_num_threads(threads)
     try:
         run(recipe, folder, resume=True, source=source, quiet=True)

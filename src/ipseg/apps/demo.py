@@ -21,8 +21,7 @@ from ipseg.engine.experiment import load, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.system import choose_device, describe_system
-from ipseg.engine.trainer import Interrupted
-from ipseg.errors import UserError
+from ipseg.errors import Interrupted, UserError
 from ipseg.evaluation.results import RunResult
 from ipseg.report.page import Gallery, SceneRow, write_page
 from ipseg.report.table import comparison

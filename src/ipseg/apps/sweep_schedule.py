@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from ipseg.errors import STOPPED
+
 State = Literal["waiting", "running", "finished", "failed", "stopped"]
 AGAIN = "again"
 """What `poll` says of a run that another sweep had under way, and no longer has."""
@@ -131,7 +133,7 @@ class Schedule:
         job.process = None
         if job.done and code in (0, AGAIN):
             job.state = "finished"
-        elif stopping or code == 130:
+        elif stopping or code == STOPPED:
             job.state = "stopped"
         elif code == AGAIN:
             job.state = "waiting"

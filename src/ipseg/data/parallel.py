@@ -81,16 +81,20 @@ def _prepare(work: Callable[[Any], Any]) -> None:
     global _job  # noqa: PLW0603 (of this process alone)
     _job = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    when_parent_ends(lambda: os._exit(1))
 
 
 def _work(item: Any) -> Any:
     return _job(item)
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed cannot tell its children, and they would wait for work for ever."""
+def when_parent_ends(do: Callable[[], None]) -> None:
+    """In a child: a parent that is killed cannot tell its children, and they would go on or wait for ever."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+
+    def wait() -> None:
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            do()
+
+    threading.Thread(target=wait, daemon=True).start()

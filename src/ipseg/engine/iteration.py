@@ -120,14 +120,10 @@ def make_optimiser(method: Method, config: TrainingConfig) -> torch.optim.Optimi
     """The optimiser over the method's parameter groups, each with its multiple of the rate."""
     device = next(method.network.parameters()).device
     options: dict[str, Any] = {"weight_decay": config.weight_decay, "fused": config.fused and device.type != "mps"}
-    # A recorded rate is read from the device's memory: a plain number would be recorded with the graph.
     recorded = config.graphs and device.type == "cuda"
-    groups = [
-        {"params": group.parameters, "factor": group.factor, "lr": torch.tensor(config.lr, device=device)}
-        if recorded
-        else {"params": group.parameters, "factor": group.factor}
-        for group in method.parameter_groups()
-    ]
+    groups: list[dict[str, Any]] = [{"params": g.parameters, "factor": g.factor} for g in method.parameter_groups()]
+    if recorded:  # a rate that is read from the device's memory: a plain number would be recorded with the graph
+        groups = [group | {"lr": torch.tensor(config.lr, device=device)} for group in groups]
     if config.optimiser == "adamw":
         return torch.optim.AdamW(groups, lr=config.lr, capturable=recorded, **options)
     return torch.optim.SGD(groups, config.lr, config.momentum, nesterov=config.momentum > 0, **options)

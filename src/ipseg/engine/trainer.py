@@ -22,13 +22,9 @@ from ipseg.engine.system import seed_all
 from ipseg.engine.team import Team
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.engine.track import open_tracker
-from ipseg.errors import UserError
+from ipseg.errors import Interrupted, UserError
 from ipseg.methods.base import Method
 from ipseg.progress import Meter
-
-
-class Interrupted(Exception):  # noqa: N818
-    """The user stopped the run; its state is saved."""
 
 
 def train_step(

@@ -1,0 +1,61 @@
+"""One pass serves every use of the features, and a gate that skips heads changes no label and no loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ipseg.data.batch import StepBatch, join
+from ipseg.errors import UserError
+from ipseg.methods.ipseg_config import IPSegConfig
+
+
+@pytest.mark.parametrize("gate", ["exact", "bounded"])
+def test_a_gate_changes_no_label(make_method, hand_made, gate):
+    images = hand_made([0], count=4).images
+    every = make_method().predict(images)
+    gated = make_method(gate=gate, gate_threshold=1e-6).predict(images)
+    assert torch.equal(gated.labels, every.labels)
+    assert torch.allclose(gated.posterior, every.posterior)
+    assert gated.pixel is None
+    assert 0 < gated.heads_run <= 1
+    assert every.heads_run is None
+
+
+def test_a_gate_that_lets_nothing_through_leaves_background(make_method, hand_made):
+    nothing = make_method(gate="bounded", gate_threshold=1.0).predict(hand_made([0]).images)
+    assert nothing.heads_run == 0
+    assert not nothing.labels.any()
+
+
+def test_with_a_gate_the_loss_is_the_same_for_it_serves_the_previous_labels_alone(make_method, hand_made):
+    crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=2, seed=2)
+    batch = StepBatch(crops, 4, wholes, image_level=2)
+    every, gated = (make_method(gate=gate, pseudo_min_share=0.1).loss(batch) for gate in ("none", "exact"))
+    assert every.keys() == gated.keys()
+    assert all(torch.allclose(every[name], gated[name], atol=1e-6) for name in every)
+
+
+def test_a_gate_without_a_posterior_is_refused():
+    with pytest.raises(UserError, match="gate"):
+        IPSegConfig(gate="exact", image_posterior=False)
+
+
+def test_one_pass_over_all_pictures_gives_what_a_pass_for_each_use_gives(make_method, hand_made):
+    method = make_method(image_labels="part", pseudo_labels_on="unlabelled")
+    crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=3, seed=2)
+    passes = []
+    method.network.encoder.register_forward_hook(lambda *_: passes.append(1))
+    loss = method.loss(StepBatch(crops, 4, wholes, image_level=1))
+    assert len(passes) == 1
+    network = method.network
+    with torch.no_grad():
+        student, teacher = (network.encoder(crops.images, crops.boxes) for _ in range(2))
+        posterior = network.encoder(torch.cat([crops.images[:1], wholes.images]))
+        old = method._old_classes(method._past(teacher), crops.labels)
+        apart = method._decoupled(student, crops, old)
+        labels = method._image_labels(join([crops, wholes]), None)[[0, 4, 5, 6]]
+        logits = network.posterior(posterior.pooled)
+    apart["image"] = nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
+    assert all(torch.allclose(loss[name], apart[name], atol=1e-5) for name in apart)
