@@ -14,10 +14,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ipseg.methods.ipseg import IPSeg
+from ipseg.model.heads import Head
+from ipseg.model.network import Features
 
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -71,12 +73,10 @@ class PlainTrainer:
         self.optimiser = torch.optim.SGD(groups, 0.01, 0.9, nesterov=True, weight_decay=1e-4)
         self.scaler = torch.amp.GradScaler("cuda")
 
-    def heads(self, heads: list[nn.Module], images: Tensor) -> tuple[list[Tensor], Tensor]:
+    def heads(self, heads: list[Head], images: Tensor) -> tuple[list[Tensor], Tensor]:
         """A pass of its own through the backbone, then every head."""
         features = self.network.encoder(images)
-        logits = [F.interpolate(head(features.decoded, features.stages), images.shape[-2:], mode="bilinear")
-                  for head in heads]  # fmt: skip
-        return logits, features.pooled
+        return every_head(heads, features, images.shape[-2:]), features.pooled
 
     def __call__(self, images: Tensor, y: Tensor, salient: Tensor, memory: Tensor) -> float:
         """memory: the pictures that the posterior learns from."""
@@ -114,6 +114,17 @@ class PlainTrainer:
         return loss.item()
 
 
+def every_head(heads: list[Head], features: Features, size: torch.Size) -> list[Tensor]:
+    """Logits of one head after the other, with torch's own enlarging in whatever number format autocast chooses."""
+    stages, logits = [stage.contiguous() for stage in features.stages[::-1]], []
+    for head in heads:
+        x = features.decoded
+        for block, stage in zip(head.trunk.blocks, stages, strict=True):
+            x = block(torch.cat([F.interpolate(x, stage.shape[-2:], mode="bilinear"), stage], dim=1))
+        logits.append(F.interpolate(head.classifier(x), size, mode="bilinear"))
+    return logits
+
+
 def bce(logits: Tensor, labels: Tensor) -> Tensor:
     """Binary cross-entropy against one-hot maps."""
     counted = labels != 255
@@ -134,7 +145,6 @@ def predict(method: IPSeg, images: Tensor) -> Tensor:
     network = method.network.eval()
     with torch.autocast("cuda", torch.float16):
         features = network.encoder(images)
-        logits = [F.interpolate(head(features.decoded, features.stages), images.shape[-2:], mode="bilinear").float()
-                  for head in (network.permanent, *network.temporary)]  # fmt: skip
+        logits = every_head([network.permanent, *network.temporary], features, images.shape[-2:])
         seen = network.posterior(network.encoder(images).pooled).float().sigmoid()
-    return (pixel_scores(logits) * F.pad(seen, (1, 0), value=0.9)[..., None, None]).argmax(1)
+    return (pixel_scores([x.float() for x in logits]) * F.pad(seen, (1, 0), value=0.9)[..., None, None]).argmax(1)

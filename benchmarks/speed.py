@@ -9,10 +9,11 @@ it is there. `compute`: the same batch again and again. `end_to_end`: with loadi
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,26 +29,32 @@ from torch.utils.flop_counter import FlopCounterMode
 from ipseg.apps.cost import made_up
 from ipseg.data.batch import Picture, StepBatch
 from ipseg.data.drawn import ScenesConfig
+from ipseg.data.parallel import on_all_cores
+from ipseg.data.scenes.classes import class_names
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.methods.ipseg import IPSeg
+from ipseg.model.fusible import fusing
 from ipseg.model.posterior import Posterior
+from ipseg.scenario.split import Scenario
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BACKBONES = {"resnet101": "resnet101", "swin-b": "swin_base_patch4_window12_384"}
+FAST = ["training.precision=bf16"]
+FUSED = [*FAST, "training.compile=true"]
 WAYS = {
     "plain": [],
-    "eager": ["training.precision=bf16"],
-    "graphs": ["training.precision=bf16", "training.graphs=true"],
-    "gate": ["training.precision=bf16", "method.gate=bounded"],
-    "compile": ["training.precision=bf16", "training.compile=true"],
-    "compile+graphs": ["training.precision=bf16", "training.compile=true", "training.graphs=true"],
-    "compile+gate": ["training.precision=bf16", "training.compile=true", "method.gate=bounded"],
-    "float32": ["training.precision=float32"],
+    "float32": [],
+    "bf16": FAST,
+    "graphs": [*FAST, "training.graphs=true"],
+    "compile": FUSED,
+    "compile, graphs": [*FUSED, "training.graphs=true"],
+    "compile, fixed views": [*FUSED, "method.posterior_views=fixed"],
+    "compile, fixed views, gate": [*FUSED, "method.posterior_views=fixed", "method.gate=exact"],
 }
-PICTURES = 160
+PICTURES, SIDE = 160, 512
 
 
 class Memory:
@@ -71,12 +78,15 @@ def write_pictures(folder: Path, classes: int) -> Path:
     split = ScenesConfig(classes=classes, size=(375, 500), train=PICTURES, val=1).build().train
     for name in ("images", "masks", "saliency"):
         (folder / name).mkdir(parents=True)
-    for index in range(PICTURES):
+
+    def write(index: int) -> None:
         name = f"{index:04}"
         Image.fromarray(split.image(index)).save(folder / "images" / f"{name}.jpg", quality=90)
         Image.fromarray(split.mask(index)).save(folder / "masks" / f"{name}.png")
         Image.fromarray(split.saliency(index)).save(folder / "saliency" / f"{name}.png")
-    (folder / "classes.txt").write_text("\n".join(f"c{i}" for i in range(classes)))
+
+    on_all_cores(write, range(PICTURES), "drawing")
+    (folder / "classes.txt").write_text("\n".join(class_names(classes)))
     (folder / "train.txt").write_text("\n".join(f"{i:04}" for i in range(PICTURES)))
     (folder / "val.txt").write_text("0000")
     return folder
@@ -91,16 +101,15 @@ def recipe_for(backbone: str, scenario: str, side: int, data: Path, changes: lis
     )  # fmt: skip
 
 
-def begun(recipe: Recipe, step: int, layout: torch.memory_format = torch.channels_last) -> tuple[IPSeg, StepView]:
-    """The method in a step, on the GPU, and the step's pictures."""
-    source = recipe.data.build()
-    scenario = recipe.scenario.build(source.name, source.classes)
+def begun(recipe: Recipe, scenario: Scenario, step: int, layout: torch.memory_format) -> IPSeg:
+    """The method in a step, on the GPU."""
     torch.manual_seed(0)
-    method = recipe.method.build(recipe.model)
-    for earlier in scenario.steps[: step % len(scenario.steps) + 1]:
-        method.begin_step(earlier)
-        method.network.to(GPU, memory_format=layout)  # copies that it makes of itself are then there too
-    return method, StepView(source.train, scenario, earlier)
+    with GPU:  # weights are drawn there, which is faster
+        method = recipe.method.build(recipe.model)
+        for earlier in scenario.steps[: step % len(scenario.steps) + 1]:
+            method.begin_step(earlier)
+            method.network.to(memory_format=layout)  # copies that it makes of itself then have it too
+    return method
 
 
 class Gates(torch.nn.Module):
@@ -136,11 +145,14 @@ def rate(work: Callable[[], object], pictures: int, seconds: float) -> float:
     return rounds * pictures / (time.perf_counter() - began)
 
 
-def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[str, Any]:
+def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """Images a second of one way to train."""
     recipe = recipe_for(case["backbone"], case["scenario"], case["side"], data, WAYS[way])
     layout = torch.contiguous_format if way == "plain" else torch.channels_last
-    method, view = begun(recipe, case["step"], layout)
+    source = recipe.data.build()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    method = begun(recipe, scenario, case["step"], layout)
+    view = StepView(source.train, scenario, method.step)
     if "gate" in way and method._previous is not None and method._previous.posterior is not None:
         old = method._previous
         seen = Gates(old.posterior, case["gates"], len(old.heads))
@@ -152,7 +164,7 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[st
         names = [view.name(i) for i in range(len(view))]
         noise = made_up(method.plan(size, 0), recipe.training.crop, view.step, GPU)
         fixed = (noise.crops.images, noise.crops.labels, noise.crops.salient, noise.crops.images)
-        result = {"compute": rate(lambda: trainer(*fixed), size, seconds)}
+        result: dict[str, Any] = {"compute": rate(lambda: trainer(*fixed), size, seconds)}
         batches = plain.load(data, names, case["side"], size, case.get("workers", 16))
 
         def visit() -> None:
@@ -161,39 +173,61 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[st
 
         result["end_to_end"] = rate(visit, size, seconds)
     else:
-        plan = method.plan(size, 100 if view.step.index else 0)
+        remembered = Memory(view) if view.step.index else ()
+        stream = BatchStream(view, remembered, method.plan(size, len(remembered)), crop=recipe.training.crop,
+                             scales=(0.5, 2.0), flip=True, seed=0, device=GPU, keep=8 << 30)  # type: ignore[arg-type]  # fmt: skip
+        method.prepare(stream[i] for i in range(10))
+        stream.plan = method.plan(size, len(remembered))
         iterate = Iteration(method, recipe.training)
         learn = Recorded(iterate) if recipe.training.graphs else iterate
-        fixed_batch = made_up(plan, recipe.training.crop, view.step, GPU)
+        fixed_batch = made_up(stream.plan, recipe.training.crop, view.step, GPU)
         result = {"compute": rate(lambda: learn(fixed_batch), size, seconds)}
+        result["kernels_ms"] = kernels(lambda: learn(fixed_batch))
         if not (recipe.training.compile or recipe.training.graphs):
             result["teraflop"] = operations(lambda: iterate(fixed_batch))
-        stream = BatchStream(view, Memory(view), plan, crop=recipe.training.crop, scales=(0.5, 2.0), flip=True,
-                             seed=0, device=GPU, keep=8 << 30)  # type: ignore[arg-type]  # fmt: skip
         batches_of_ours = endless(stream)
         result["end_to_end"] = rate(lambda: learn(next(batches_of_ours)), size, seconds)
-    return result | {"memory_gib": torch.cuda.max_memory_allocated() / 2**30, "took": time.perf_counter() - began}
+    yield result | {"memory_gib": torch.cuda.max_memory_allocated() / 2**30, "took": time.perf_counter() - began}
 
 
 @torch.no_grad()
-def infer(case: dict[str, Any], way: str, data: Path, seconds: float) -> dict[str, Any]:
-    """Images a second of one way to label pictures that are on the device."""
-    changes = [] if way in ("plain", "every head") else ["method.gate=bounded"]
-    recipe = recipe_for(case["backbone"], case["scenario"], case["side"], data, changes)
-    layout = torch.contiguous_format if way == "plain" else torch.channels_last
-    method, _ = begun(recipe, case["steps"] - 1, layout)
-    network = method.network
-    if way in ("exact", "bounded"):
-        network.posterior = Gates(network.posterior, case["gates"][way], case["steps"])
-    images = torch.rand(case["batch"], 3, case["side"], case["side"], device=GPU)
-    torch.cuda.reset_peak_memory_stats()
+def infer(backbone: str, steps: int, gates: dict[str, list[list[int]]], seconds: float) -> Iterator[dict[str, Any]]:
+    """Images a second of every way to label pictures that are on the device, one at a time and sixteen."""
+    recipe = recipe_for(backbone, "10-1", SIDE, Path("none"), [])
+    method = begun(recipe, recipe.scenario.build("scenes", class_names(60)), steps - 1, torch.contiguous_format)
+    posterior, config = method.network.posterior, method.config
+    assert posterior is not None
+    for way in ("plain", "every head", *gates):
+        if way != "plain":
+            method.network.to(GPU, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if way in gates:
+            method.config = replace(config, gate="exact" if way == "exact" else "bounded")
+            method.network.posterior = Gates(posterior, gates[way], steps)  # type: ignore[assignment]
+        for batch, fused in ((16, True), (1, False)):
+            images = torch.rand(batch, 3, SIDE, SIDE, device=GPU)
+            torch.cuda.reset_peak_memory_stats()
+            work = partial(plain.predict, method, images) if way == "plain" else partial(predict, method, images, fused)
+            found = {"rate": rate(work, batch, seconds), "memory_gib": torch.cuda.max_memory_allocated() / 2**30}
+            if batch == 16:
+                found["kernels_ms"] = kernels(work)
+            yield {"steps": steps, "way": way, "batch": batch, "compile": fused and way != "plain", **found}
 
-    def ours() -> torch.Tensor:
-        with torch.autocast("cuda", torch.bfloat16):
-            return method.predict(images).labels
 
-    work = (lambda: plain.predict(method, images)) if way == "plain" else ours
-    return {"rate": rate(work, case["batch"], seconds), "memory_gib": torch.cuda.max_memory_allocated() / 2**30}
+def predict(method: IPSeg, images: torch.Tensor, fused: bool) -> torch.Tensor:
+    """Labels, as an evaluation in bf16 makes them, with or without evaluation.compile."""
+    with torch.autocast(GPU.type, torch.bfloat16), fusing(wanted=fused):
+        return method.predict(images).labels
+
+
+def kernels(work: Callable[[], object], rounds: int = 3) -> dict[str, float]:
+    """Milliseconds on the device of the costliest kernels in one call, and of all together."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(rounds):
+            work()
+        torch.cuda.synchronize()
+    costs = {event.key[:120]: event.self_device_time_total / rounds / 1000 for event in profiler.key_averages()}
+    first = sorted(costs, key=costs.__getitem__, reverse=True)[:15]
+    return {"all": round(sum(costs.values()), 2)} | {name: round(costs[name], 2) for name in first}
 
 
 def operations(work: Callable[[], object]) -> float:
@@ -219,18 +253,10 @@ CASES = {
     "r50 320 step 0": {"backbone": "resnet50", "scenario": "2-1", "side": 320, "step": 0},
     "r50 320 step 4": {"backbone": "resnet50", "scenario": "2-1", "side": 320, "step": 4},
 } | {
-    f"{name} {scenario} step {step}": {"backbone": backbone, "scenario": scenario, "side": 512, "step": step}
+    f"{name} {scenario} step {step}": {"backbone": backbone, "scenario": scenario, "side": SIDE, "step": step}
     for name, backbone in BACKBONES.items()
     for scenario, step in (("15-1", 0), ("15-1", -1), ("10-1", -1))
 }
-
-
-INFERENCE = [
-    {"backbone": backbone, "scenario": "10-1", "side": 512, "steps": steps, "batch": batch, "name": name}
-    for name, backbone in BACKBONES.items()
-    for batch in (16, 1)
-    for steps in (1, 2, 6, 11, 51)
-]
 
 
 def main() -> None:
@@ -238,37 +264,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="part of a case's name is enough")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--gates", type=Path, help="what gates.py wrote")
     parser.add_argument("--inference", nargs="*", default=list(BACKBONES), help="networks to label pictures with")
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 6, 11, 51], help="of these networks")
     parser.add_argument("--seconds", type=float, default=3, help="at least, for each measurement")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     gates = {row["steps"]: row["gates"] for row in json.loads(options.gates.read_text())["models"]}
     rows: list[dict[str, Any]] = []
 
-    def add(measure: Callable[[], dict[str, Any]], **facts: Any) -> None:
+    def add(measure: Callable[[], Iterable[dict[str, Any]]], **facts: Any) -> None:
         try:
-            rows.append(facts | measure())
+            for row in measure():
+                note(facts | row)
         except Exception as error:  # the others are still worth having
-            rows.append(facts | {"error": repr(error)[:1000]})
+            note(facts | {"error": repr(error)[:1000]})
+        gc.collect()
         torch.cuda.empty_cache()
-        print(json.dumps(rows[-1]), flush=True)
+
+    def note(row: dict[str, Any]) -> None:
+        rows.append(row)
+        print(json.dumps({key: value for key, value in row.items() if key != "kernels_ms"}), flush=True)
         options.out.write_text(json.dumps(rows))
 
-    add(lambda: {"matrix_tflops": matrix_rate(), "device": torch.cuda.get_device_name()})
+    add(lambda: [{"matrix_tflops": matrix_rate(), "device": torch.cuda.get_device_name()}])
     with tempfile.TemporaryDirectory() as folder:
-        data, many = write_pictures(Path(folder) / "20", 20), write_pictures(Path(folder) / "60", 60)
+        data = write_pictures(Path(folder) / "pictures", 20)
         for name, case in CASES.items():
             if any(part in name for part in options.cases):
                 for way in options.ways:
                     gated = case | {"gates": gates[11 if "10-1" in name else 6]["exact"]}
                     add(partial(train, gated, way, data, options.seconds), case=name, way=way)
-        for case in INFERENCE:
-            if case["name"] in options.inference:
-                for way in ("plain", "every head", "exact", "bounded"):
-                    gated = case | {"gates": gates[case["steps"]]}
-                    add(partial(infer, gated, way, many, options.seconds), **case, way=way)
+        for name in options.inference:
+            for steps in options.steps:
+                add(partial(infer, BACKBONES[name], steps, gates[steps], options.seconds), network=name)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import torch
 
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.heads import Head, SmallTrunk, Trunk, resize
+from ipseg.model.heads import Head, SmallTrunk, Trunk, resize, resize_by_products
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
@@ -75,3 +75,16 @@ def test_resize_returns_the_map_itself_where_the_size_is_right():
     x = torch.rand(1, 2, 5, 5)
     assert resize(x, (5, 5)) is x
     assert torch.allclose(resize(torch.ones(1, 1, 3, 4), (7, 9)), torch.ones(1, 1, 7, 9))
+
+
+@pytest.mark.parametrize("size", [(8, 12), (7, 5), (4, 6), (2, 3), (16, 6)])
+def test_resizing_by_products_is_bilinear_resizing(size):
+    x = torch.rand(2, 3, 4, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    products, plain = resize_by_products(x, size), resize(y, size)
+    assert torch.allclose(products, plain, atol=1e-6)
+    grad = torch.rand_like(plain)
+    products.backward(grad)
+    plain.backward(grad)
+    assert torch.allclose(x.grad, y.grad, atol=1e-6)
+    assert products.is_contiguous(memory_format=torch.channels_last)

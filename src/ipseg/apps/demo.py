@@ -28,10 +28,11 @@ from ipseg.report.table import comparison
 from ipseg.scenario.split import BACKGROUND
 
 RECIPE = "scenes_3-1_ipseg"
-SHORT = ["training.batch_size=8", "training.epochs=3", "training.later_epochs=2", "data.train=1000", "data.val=100"]
+SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.val=100",
+         "training.batch_size=8", "training.epochs=2", "training.later_epochs=2"]  # fmt: skip
 QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=110", "data.val=16"]
 RUNS: dict[str, list[str]] = {
-    "ipseg": [],
+    "ipseg": ["method.posterior_current=null"],
     "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
     "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.noise_filtering=false"],
 }

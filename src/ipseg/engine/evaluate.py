@@ -25,6 +25,7 @@ from ipseg.evaluation.results import StepResult
 from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.model.boxes import inside
+from ipseg.model.fusible import fusing
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
 
 MULTIPLE = 32  # pictures of different sizes share a batch when they pad to the same canvas
@@ -54,6 +55,9 @@ class EvaluationConfig:
     precision: Literal["float32", "bf16"] = "float32"
     """bf16: mixed precision by autocast. A few labels at borders change."""
 
+    compile: bool = False
+    """Fuse operations with torch.compile, anew for every size of pictures: for data of one size, or centre crops."""
+
     workers: int = 2
     """Threads that read the next pictures meanwhile; 0: none. The numbers are the same with any value."""
 
@@ -78,7 +82,8 @@ def evaluate(
     confusion = ConfusionMatrix(1 + seen, team.device)
     pictures = ImageLevel()
     for batch in batches(split, scenario, step, config, team):
-        with torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+        mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16")
+        with mixed, fusing(wanted=config.compile):
             prediction = method.predict(batch.images, batch.boxes)
         confusion.update(batch.labels, prediction.labels)
         truth, readings = _image_sets(batch, prediction, seen)

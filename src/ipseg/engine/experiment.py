@@ -103,6 +103,7 @@ def learn(method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, 
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     prepare(method, one_pass(stream))
+    stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
     end_step(method, one_pass(stream))
     folder.save_weights(step.index, method.network)

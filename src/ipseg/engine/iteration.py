@@ -13,6 +13,7 @@ from ipseg.data.batch import Batch, StepBatch
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.team import Team, shared_loss
 from ipseg.methods.base import Method
+from ipseg.model.fusible import fusing
 from ipseg.scenario.split import IGNORE
 
 Loss = Callable[[StepBatch], Mapping[str, Tensor]]
@@ -36,8 +37,7 @@ class Iteration:
 
     def __init__(self, method: Method, config: TrainingConfig, team: Team | None = None) -> None:
         self.method, self.config = method, config
-        loss = method.loss if team is None or team.size == 1 else shared_loss(method, team)
-        self.loss = compiled(loss) if config.compile else loss
+        self.loss: Loss = method.loss if team is None or team.size == 1 else shared_loss(method, team)
         self.optimiser = make_optimiser(method, config)
 
     def set_rate(self, rate: float) -> None:
@@ -52,7 +52,8 @@ class Iteration:
     def __call__(self, batch: StepBatch) -> Outcome:
         """Forward, backward, update."""
         self.method.train_mode()
-        with torch.autocast(batch.crops.images.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+        kind, mixed = batch.crops.images.device.type, self.config.precision == "bf16"
+        with torch.autocast(kind, torch.bfloat16, enabled=mixed), fusing(wanted=self.config.compile):
             parts = self.loss(batch)
         total = torch.stack(list(parts.values())).sum()
         self.optimiser.zero_grad(set_to_none=True)
@@ -108,12 +109,6 @@ def _copy(batch: StepBatch, to: StepBatch) -> None:
             value = getattr(mine, part.name)
             if value is not None:
                 getattr(theirs, part.name).copy_(value)
-
-
-def compiled(loss: Loss) -> Loss:
-    """The loss as fused kernels. What was compiled for the network of an earlier step is forgotten."""
-    torch.compiler.reset()
-    return torch.compile(loss, dynamic=False)
 
 
 def make_optimiser(method: Method, config: TrainingConfig) -> torch.optim.Optimizer:

@@ -81,7 +81,7 @@ class TrainingConfig:
     `deterministic` or a gate."""
 
     compile: bool = False
-    """Fuse operations with torch.compile. It takes a minute or two a step, so it pays in long steps."""
+    """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
 
     cache_gb: float = 8.0
     """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's. What does not fit is

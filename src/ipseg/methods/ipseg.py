@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,22 @@ from ipseg.model.network import Features, Network, frozen_copy, logits_of, train
 from ipseg.scenario.split import IGNORE, Step
 
 
+@dataclass(frozen=True)
+class Views:
+    """What the posterior learns from in remembered pictures, each laid out in some ways."""
+
+    pooled: Tensor
+    labels: Tensor
+    """(N, C) bool."""
+    count: int
+    """So many join a batch."""
+
+    def join(self, pooled: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch of the posterior with some of them, drawn anew."""
+        rows = torch.randint(len(self.pooled), (self.count,), device=pooled.device)
+        return torch.cat([pooled, self.pooled[rows]]), torch.cat([labels, self.labels[rows]])
+
+
 class IPSeg:
     """Heads that grow, a posterior that realigns them, and two kinds of semantics taught apart."""
 
@@ -27,6 +44,7 @@ class IPSeg:
         self.config, self.network = config, network
         self.step = Step(-1, (), (), ())  # none yet
         self._previous: Branches | None = None
+        self._views: Views | None = None
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
@@ -34,7 +52,7 @@ class IPSeg:
         """Keep what f_{t-1} needs, freeze what it shares with us, and add the step's head."""
         network = self.network
         self.step = step
-        self._previous = _previous_of(network) if step.index > 0 else None
+        self._previous, self._views = _previous_of(network) if step.index > 0 else None, None
         extra = 2 if self.config.decoupling else 0
         head = network.grow(extra + len(step.new), len(step.new))
         if self._previous is None:
@@ -67,12 +85,30 @@ class IPSeg:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
         current, judged = batch_size - replayed, self._posterior_current(batch_size) if posterior else batch_size
-        return BatchPlan(current, replayed, batch_size - judged, min(judged, current) if posterior else 0)
+        wholes = batch_size - judged if self._views is None else 0
+        return BatchPlan(current, replayed, wholes, min(judged, current) if posterior else 0)
 
     def _posterior_current(self, batch_size: int) -> int:
         if self.config.posterior_current is not None:
             return max(1, round(batch_size * self.config.posterior_current))
         return max(1, batch_size * len(self.step.new) // len(self.step.seen))
+
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[StepBatch]) -> None:
+        """With fixed views: what the encoder says of remembered pictures, which does not change any more."""
+        if self.config.posterior_views == "random" or self._previous is None:
+            return
+        self.network.eval()
+        seen = [self._view(batch.wholes) for batch in batches if batch.wholes is not None]
+        if seen:
+            pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
+            self._views = Views(pooled, labels, len(seen[0][0]))
+
+    def _view(self, wholes: Batch) -> tuple[Tensor, Tensor]:
+        asked = len(wholes) if self.config.pseudo_labels_on == "everywhere" else 0
+        features = self.network.encoder(wholes.images, wholes.boxes, decoded=max(asked, 1))
+        pixels = pixel_scores(self._previous, features, self.config) if asked and self._previous else None
+        return features.pooled, self._image_labels(wholes, pixels)
 
     # ---- learning -----------------------------------------------------------------------------------------------
 
@@ -89,6 +125,8 @@ class IPSeg:
         if self.network.posterior is not None:
             labels = self._image_labels(pictures, self._past_pixels(features[:asked], past))
             pooled, labels = (_first_and_wholes(x, batch) for x in (features.pooled, labels))
+            if self._views is not None:
+                pooled, labels = self._views.join(pooled, labels)
             parts["image"] = image_bce(self.network.posterior(pooled).float(), labels)
         return parts
 

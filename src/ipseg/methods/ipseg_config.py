@@ -66,16 +66,21 @@ class IPSegConfig:
     """Share of current pictures among those that train the posterior; at least one is. null: the authors',
     |C_t| / |C_1:t|."""
 
+    posterior_views: Literal["random", "fixed"] = "random"
+    """How remembered pictures are laid out for the posterior. random: anew each time. fixed: in the ways in which one
+    pass over the step shows them. What the frozen encoder says of these is computed once, which saves half of its
+    work."""
+
     unknown: Literal["auto", "drop", "background"] = "auto"
     """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors'
     code). auto: dropped with decoupling, added without."""
 
     gate: Literal["none", "exact", "bounded"] = "none"
     """Which heads run, for an answer and for f_{t-1} in training. none: all. exact: until no other could win a pixel,
-    so that the labels are those of all heads. bounded: those whose classes the posterior rates at `gate_threshold` or
-    more. With a gate the pixels without the posterior are not measured."""
+    so that the labels are those of all heads. bounded: of these, those with a class that the posterior rates at
+    `gate_threshold` or more. With a gate the pixels without the posterior are not measured."""
 
-    gate_threshold: float = 0.01
+    gate_threshold: float = 0.05
     """Of the bounded gate."""
 
     permanent_lr: float = 0.1

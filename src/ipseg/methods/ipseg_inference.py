@@ -45,8 +45,7 @@ def answer(branches: Branches, features: Features, config: IPSegConfig, *, rival
     classes = branches.posterior.sizes
     posterior_of = torch.split(seen, classes, dim=1)
     gate = Gate(config.alpha_bc * background, seen, classes, run)
-    shown = inside(features.boxes, features.size)
-    scores = gate.exact(shown) if config.gate == "exact" else gate.bounded(config.gate_threshold)
+    scores = gate.open(inside(features.boxes, features.size), config.gate_threshold if config.gate == "bounded" else 0)
     return Prediction(scores, None, seen, permanent[:, UNKNOWN], heads_run=gate.share)
 
 

@@ -59,8 +59,8 @@ def sure_old_classes(logits: Tensor, least: float) -> Tensor:
 
 def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Tensor:
     """(B, classes) bool: which learned indices cover more than `min_share` of the counted pixels of each label map."""
-    flat = labels.flatten(1)
-    flat = flat.masked_fill((flat < 0) | (flat > classes), classes + 1)
-    counts = torch.zeros(len(flat), classes + 2, device=flat.device)
-    counts.scatter_add_(1, flat, torch.ones_like(flat, dtype=counts.dtype))
+    lines = labels.masked_fill((labels < 0) | (labels > classes), classes + 1).flatten(0, 1)
+    counts = torch.zeros(len(lines), classes + 2, device=labels.device)
+    counts.scatter_add_(1, lines, torch.ones_like(lines, dtype=counts.dtype))  # line by line: a GPU adds side by side
+    counts = counts.view(*labels.shape[:2], -1).sum(1)
     return counts[:, 1:-1] > min_share * counts[:, :-1].sum(1, keepdim=True)

@@ -84,7 +84,9 @@ class Backbone(nn.Module):
         """images: (B, 3, H, W) in 0-1; inside: (B, H, W), false on padding, which becomes zero whatever it held."""
         normal = (images - self.mean) / self.std * inside[:, None]
         stages = self.body(normal)[-4:]
-        return [stage.permute(0, 3, 1, 2).contiguous() if self.channels_last else stage for stage in stages]
+        if self.channels_last:
+            stages = [stage.permute(0, 3, 1, 2) for stage in stages]  # channels stay last in memory, as everywhere
+        return list(stages)
 
 
 def _recall_strides(backbone: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:

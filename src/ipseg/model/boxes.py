@@ -7,10 +7,11 @@ multiple of the stride are all rectangles, so four numbers say it exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+
+from ipseg.model.precision import unmixed
 
 
 def full_boxes(images: Tensor) -> Tensor:
@@ -46,13 +47,8 @@ def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) ->
     height, width = features.shape[-2:]
     rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], height, bins)
     columns = _shares(boxes[:, 1], boxes[:, 3], canvas[1], width, bins)
-    with _full_precision(features.device.type):
+    with unmixed(features):  # a mean over thousands of cells needs more than bf16
         return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
-
-
-def _full_precision(kind: str) -> AbstractContextManager[object]:
-    """No mixed precision: a mean over thousands of cells needs more than bf16. Some devices have none."""
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def _shares(start: Tensor, end: Tensor, pixels: int, cells: int, bins: int) -> Tensor:

@@ -6,10 +6,16 @@ it. So a head whose classes the posterior all but rules out loses everywhere, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+TURNS = (0.5, 0.2, 0.05, 0.0)
+"""First run heads with a class of this posterior, then of this, ...: what they score rules most others out.
+
+One head after the other would run a few less, and wait for the device as often as there are heads.
+"""
 
 RunHead = Callable[[int, Tensor], Tensor]
 """(head, rows) -> (len(rows), C_head, H, W): the final scores of a head's classes in these pictures."""
@@ -33,25 +39,20 @@ class Gate:
         """Of the heads that would run without a gate."""
         return self.ran / self.bounds.numel()
 
-    def bounded(self, threshold: float) -> Tensor:
-        """Run what the posterior rates at `threshold` or more. What is skipped has scores below it."""
-        wanted = (self.bounds >= threshold).nonzero().tolist()
-        for head, rows in _by_head((head, row) for row, head in wanted):
-            self._score(head, rows)
-        return self.scores
+    def open(self, shown: Tensor, least: float = 0.0) -> Tensor:
+        """Run the likely heads, then those less likely that could still win a pixel that is `shown`, (B, H, W).
 
-    def exact(self, shown: Tensor) -> Tensor:
-        """Run heads, the likeliest first, until no other could win a pixel that is `shown`, (B, H, W)."""
+        With `least` also those are skipped whose classes the posterior all rates below it. So may then their scores be.
+        """
         best = self.scores[:, 0].masked_fill(~shown, 1)
-        order = self.bounds.argsort(dim=1, descending=True, stable=True)
-        for heads, bounds in zip(order.unbind(1), self.bounds.gather(1, order).unbind(1), strict=True):
-            may_win = bounds >= best.flatten(1).amin(1)
-            wanted = torch.where(may_win, heads, -1).tolist()  # the one moment of a turn in which we wait
-            for head, rows in _by_head((head, row) for row, head in enumerate(wanted) if head >= 0):
+        ran = torch.zeros_like(self.bounds, dtype=torch.bool)
+        for likely in TURNS:
+            may_win = self.bounds >= best.flatten(1).amin(1, keepdim=True)
+            turn = may_win & ~ran & (self.bounds >= max(likely, least))
+            ran |= turn
+            for head, rows in _by_head(turn.nonzero().tolist()):  # the one moment of a turn in which we wait
                 at = self._score(head, rows)
                 best[at] = torch.maximum(best[at], self.scores[at, self._first(head) : self.ends[head]].amax(1))
-            if max(wanted) < 0:
-                break
         return self.scores
 
     def _first(self, head: int) -> int:
@@ -64,9 +65,9 @@ class Gate:
         return at
 
 
-def _by_head(pairs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
-    """(head, row) -> each head with all its rows."""
+def _by_head(turn: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
+    """(row, head) -> each head with all its rows."""
     rows: dict[int, list[int]] = {}
-    for head, row in pairs:
+    for row, head in turn:
         rows.setdefault(head, []).append(row)
     return iter(sorted(rows.items()))

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.model.decoder import conv_block
+from ipseg.model.fusible import fusible
+from ipseg.model.precision import unmixed
 
 UNKNOWN, PURE_BACKGROUND = 0, 1
 """Channels of the permanent branch: c'_u and c'_b."""
@@ -55,6 +57,7 @@ class Head(nn.Module):
         self.trunk = trunk
         self.classifier = nn.Conv2d(width, outputs, 1)
 
+    @fusible
     def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
         """(B, outputs, h, w) logits: of the first stage's size, or with the small trunk of the decoder's."""
         logits: Tensor = self.classifier(self.trunk(decoded, stages))
@@ -71,6 +74,38 @@ class Head(nn.Module):
             target.copy_(source[list(rows)])
 
 
+def enlarge(logits: Tensor, size: Sequence[int]) -> Tensor:
+    """Logits at the size of the pictures. As planes: of a few channels torch enlarges these several times faster."""
+    return logits if logits.shape[-2:] == tuple(size) else _bilinear(logits.contiguous(), size)
+
+
 def resize(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Bilinear, half-pixel centres; the picture itself where the size is right already."""
-    return x if x.shape[-2:] == tuple(size) else F.interpolate(x, tuple(size), mode="bilinear", align_corners=False)
+    """Features at the size of others.
+
+    In the number format that they have: mixed precision would widen them, and all that they are then joined with.
+    """
+    if x.shape[-2:] == tuple(size):
+        return x
+    with unmixed(x):
+        return resize_by_products(x, size) if x.is_cuda else _bilinear(x, size)
+
+
+def resize_by_products(x: Tensor, size: Sequence[int]) -> Tensor:
+    """The same as matrix products: each line is a weighted sum of given ones. For GPUs, which have no fast other way.
+
+    Their own adds up gradients in any order, too.
+    """
+    count, channels, height, width = x.shape
+    down, across = _weights(x, height, size[0]), _weights(x, width, size[1])
+    lines = down @ x.permute(0, 2, 3, 1).reshape(count, height, width * channels)
+    return (across @ lines.view(count, size[0], width, channels)).permute(0, 3, 1, 2)
+
+
+def _weights(x: Tensor, given: int, wanted: int) -> Tensor:
+    """(wanted, given): how much of each given line a wanted one has."""
+    lines = torch.eye(given, device=x.device)[None]
+    return F.interpolate(lines, wanted, mode="linear", align_corners=False)[0].T.to(x.dtype)
+
+
+def _bilinear(x: Tensor, size: Sequence[int]) -> Tensor:
+    return F.interpolate(x, tuple(size), mode="bilinear", align_corners=False)  # half-pixel centres

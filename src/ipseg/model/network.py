@@ -14,7 +14,8 @@ from ipseg.errors import require_at_least, require_between
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.boxes import full_boxes, inside
 from ipseg.model.decoder import Aspp
-from ipseg.model.heads import Head, SmallTrunk, Trunk, resize
+from ipseg.model.fusible import fusible
+from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
 from ipseg.model.posterior import Posterior, pool_parts
 
 
@@ -71,7 +72,7 @@ class Features:
 
     def enlarge(self, logits: Tensor) -> Tensor:
         """Logits of a head at the size of the pictures."""
-        return resize(logits, self.canvas)[..., : self.size[0], : self.size[1]]
+        return enlarge(logits, self.canvas)[..., : self.size[0], : self.size[1]]
 
 
 class Encoder(nn.Module):
@@ -90,12 +91,16 @@ class Encoder(nn.Module):
         boxes = full_boxes(images) if boxes is None else boxes
         size = (images.shape[-2], images.shape[-1])
         padded = _pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
-        canvas = (padded.shape[-2], padded.shape[-1])
-        *stages, last = self.backbone(padded, inside(boxes, canvas))
-        first = slice(decoded)
-        seen = self.decoder(last[first], boxes[first], canvas)
-        pooled = pool_parts(last, boxes, canvas)
-        return Features(tuple(stage[first] for stage in stages), seen, pooled, boxes, canvas, size)
+        stages, seen, pooled = self._maps(padded, boxes, len(images) if decoded is None else decoded)
+        return Features(stages, seen, pooled, boxes, (padded.shape[-2], padded.shape[-1]), size)
+
+    @fusible
+    def _maps(self, images: Tensor, boxes: Tensor, decoded: int) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """Stages and decoder's output of the first pictures, and the posterior's view of all."""
+        canvas = (images.shape[-2], images.shape[-1])
+        *stages, last = self.backbone(images, inside(boxes, canvas))
+        seen = self.decoder(last[:decoded], boxes[:decoded], canvas)
+        return tuple(stage[:decoded] for stage in stages), seen, pool_parts(last, boxes, canvas)
 
 
 class Network(nn.Module):
@@ -151,7 +156,8 @@ class Network(nn.Module):
 
 def logits_of(head: nn.Module, features: Features) -> Tensor:
     """A head's logits at the size of the pictures, in float32."""
-    return features.enlarge(head(features.decoded, features.stages).float())
+    logits: Tensor = head(features.decoded, features.stages)
+    return features.enlarge(logits.float())
 
 
 def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:

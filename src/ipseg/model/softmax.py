@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.model.boxes import full_boxes, inside
-from ipseg.model.heads import Trunk, resize
+from ipseg.model.heads import Trunk, enlarge
 from ipseg.model.network import Encoder, ModelConfig
 
 
@@ -29,7 +29,7 @@ class Seen:
 
     def enlarged(self) -> Tensor:
         """(B, 1 + C, H, W) logits at the size of the pictures."""
-        return resize(self.logits, self.canvas)[..., : self.size[0], : self.size[1]]
+        return enlarge(self.logits, self.canvas)[..., : self.size[0], : self.size[1]]
 
 
 class SoftmaxNetwork(nn.Module):

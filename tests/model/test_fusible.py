@@ -1,0 +1,51 @@
+"""Parts that torch.compile may fuse: only where that is wanted, whole, and once for all heads."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from ipseg.model import fusible
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.boxes import full_boxes
+from ipseg.model.heads import Head, Trunk
+from ipseg.model.network import Encoder, ModelConfig
+
+traced = partial(torch.compile, backend="eager")  # what is traced is run as it is: a compiler of C++ may not be here
+
+
+def test_a_part_is_compiled_only_within_the_block(monkeypatch):
+    monkeypatch.setattr(fusible.torch, "compile", traced)
+    part = fusible.fusible(lambda x: (x + 1, torch.compiler.is_compiling()))
+    x = torch.ones(2)
+    assert part(x)[1] is False
+    with fusible.fusing(wanted=True):
+        seen, compiling = part(x)
+        with fusible.fusing(wanted=False):
+            assert part(x)[1] is False
+    assert compiling is True
+    assert seen.tolist() == [2, 2]
+    assert part(x)[1] is False
+
+
+@pytest.mark.parametrize("name", ["resnet10t", "swin_tiny_patch4_window7_224", "tf_efficientnet_lite0"])
+def test_the_encoder_is_one_graph(name):
+    config = ModelConfig(backbone=BackboneConfig(name=name), width=8, rates=(1,))
+    encoder, images = Encoder(config).eval(), torch.rand(3, 3, 64, 64)
+    boxes = full_boxes(images)
+    with torch.no_grad():
+        whole = traced(Encoder._maps.__wrapped__, fullgraph=True)(encoder, images, boxes, 2)
+        plain = encoder(images, boxes, decoded=2)
+    pairs = zip([*whole[0], *whole[1:]], [*plain.stages, plain.decoded, plain.pooled], strict=True)
+    assert all(torch.allclose(*pair, atol=1e-4) for pair in pairs)
+
+
+def test_heads_of_one_shape_share_what_was_compiled():
+    decoded, stages = torch.rand(2, 8, 4, 4), (torch.rand(2, 3, 16, 16), torch.rand(2, 4, 8, 8), torch.rand(2, 5, 4, 4))
+    run = traced(Head.forward.__wrapped__, fullgraph=True)
+    heads = [Head(Trunk((3, 4, 5), 8, 8), 8, 3).eval() for _ in range(2)]
+    run(heads[0], decoded, stages)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        assert torch.allclose(run(heads[1], decoded, stages), heads[1](decoded, stages))
