@@ -62,5 +62,5 @@ def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Ten
     lines = labels.masked_fill((labels < 0) | (labels > classes), classes + 1).flatten(0, 1)
     counts = torch.zeros(len(lines), classes + 2, device=labels.device)
     counts.scatter_add_(1, lines, torch.ones_like(lines, dtype=counts.dtype))  # line by line: a GPU adds side by side
-    counts = counts.view(*labels.shape[:2], -1).sum(1)
+    counts = counts.view(*labels.shape[:2], classes + 2).sum(1)
     return counts[:, 1:-1] > min_share * counts[:, :-1].sum(1, keepdim=True)
