@@ -18,8 +18,8 @@ from ipseg.errors import UserError
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = False) -> list[float]:
-    """The losses of the first iterations of the base step."""
+def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchStream]:
+    """The base step of a recipe and its batches."""
     seed_all(0)
     source = recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
@@ -37,7 +37,12 @@ def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = Fal
         device=torch.device(device),
         keep=1 << 30,
     )
-    iterate = Iteration(method, training)
+    return Iteration(method, training), stream
+
+
+def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = False) -> list[float]:
+    """The losses of the first iterations of the base step."""
+    iterate, stream = begun(recipe, device)
     learn = Recorded(iterate) if recorded else iterate
     found = []
     with stream.batches(range(iterations)) as batches:
@@ -96,3 +101,14 @@ def test_a_recorded_iteration_learns_what_a_plain_one_learns(tiny_settings, opti
     tiny_settings["training"] |= {"optimiser": optimiser, "lr": 0.001, "graphs": True}
     plain, recorded = (losses(make_recipe(tiny_settings), "cuda", 10, recorded=choice) for choice in (False, True))
     assert recorded == pytest.approx(plain, rel=1e-3)
+
+
+@gpu
+def test_batches_and_learning_never_wait_for_the_gpu(tiny_settings, request):
+    request.addfinalizer(lambda: torch.cuda.set_sync_debug_mode("default"))
+    iterate, stream = begun(make_recipe(tiny_settings), "cuda")
+    with stream.batches(range(6)) as batches:
+        for iteration, batch in enumerate(batches):
+            iterate(batch)
+            if iteration == 2:  # by now memory is allocated and algorithms are chosen
+                torch.cuda.set_sync_debug_mode("error")
