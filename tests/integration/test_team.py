@@ -1,25 +1,105 @@
-"""Several processes learn what one would: the same batches, losses, weights and measurements, within rounding."""
+"""Several processes learn what one would: the same batches, losses, weights and measurements, within rounding.
+
+As a script, under torchrun or alone, this file trains every method: `python test_team.py FOLDER`.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.team import assembled
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
+from ipseg.methods.registry import METHODS
 
 TOLERANCE = 1e-4
 """Of losses and weights at the end of a run: sums over processes are rounded in another order."""
+DOUBLE = 1e-10
+"""The same in double precision. Where a whole network learns, single is too coarse: a ReLU whose input is zero but for
+rounding opens in one run alone, and that moves every weight."""
 STEPS = range(3)
+
+# ---- every method, in double precision ------------------------------------------------------------------------------
+
+
+def settings(name: str) -> dict[str, Any]:
+    """A base step and one more, which replays where the method does. Without dropout: each process draws its own.
+
+    Batches of three pictures, one of them replayed: the shares differ in pictures and pixels, and the second process
+    has nothing to replay.
+    """
+    return {
+        "data": {"name": "scenes", "size": [48, 48], "classes": 3, "train": 12, "val": 2},
+        "scenario": {"name": "joint" if name == "joint" else "2-1"},
+        "model": {
+            "backbone": {"name": "test_resnet"},
+            "width": 8,
+            "posterior_width": 16,
+            "rates": [1],
+            "decoder_dropout": 0.0,
+            "posterior_dropout": 0.0,
+        },
+        "method": {"name": name},
+        "memory": {"size": 4},
+        "training": {"epochs": 2, "batch_size": 3, "crop": [48, 48], "log_every": 1, "workers": 0},
+        "device": "cpu",
+    }
+
+
+def train_every_method(out: Path) -> None:
+    """One run a method, all by the same processes: to start some takes longer than a run."""
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    torch.Tensor.float = torch.Tensor.double  # pictures and losses ask for single precision
+    source = make_recipe(settings("finetune")).source()
+    with assembled("cpu", batch_size=3):
+        for name in METHODS:
+            run(make_recipe(settings(name)), out / name, source=source, quiet=True)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """Every method's run by one process, in alone/, and by two, in two/. What the processes said lies beside them."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # of all workers: the first to come trains, the others wait
+    with (root / "every_method.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "every_method").exists():
+            for folder, processes in (("alone", 1), ("two", 2)):
+                out = root / "every_method" / folder
+                out.mkdir(parents=True)
+                done = start(processes, __file__, str(out))
+                (out / "said.txt").write_text(done.stderr)
+    return root / "every_method"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_two_processes_learn_what_one_learns_with_every_method(name, trained):
+    alone, two = trained / "alone" / name, trained / "two" / name
+    for path in (alone, two):
+        assert (path / "results.json").is_file(), (path.parent / "said.txt").read_text()[-3000:]
+    assert_same_losses(alone, two, DOUBLE)
+    steps = range(1 if name == "joint" else 2)
+    assert {line["step"] for line in lines(alone)} == set(steps)
+    assert worst(alone, two, steps) < DOUBLE
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +121,16 @@ def alone(recipe) -> Path:
 
 
 def train(recipe: Path, out: Path, processes: int, *more: str) -> None:
+    done = start(processes, "-m", "ipseg", "train", str(recipe), "--out", str(out), "--quiet", *more)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def start(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """Python, in so many processes."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     python = torchrun if processes > 1 else [sys.executable]
-    command = [*python, "-m", "ipseg", "train", str(recipe), "--out", str(out), "--quiet", *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    return subprocess.run([*python, *command], check=False, capture_output=True, text=True, env=environment)
 
 
 def lines(run: Path) -> list[dict]:
@@ -57,25 +141,28 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     return load_tensors(run / f"step_{step:02d}" / "weights.safetensors", "the weights")[0]
 
 
-def worst(one: Path, two: Path) -> float:
-    return max(difference(one, two, step) for step in STEPS)
+def assert_same_losses(one: Path, two: Path, tolerance: float) -> None:
+    for ours, theirs in zip(lines(one), lines(two), strict=True):
+        assert (ours["step"], ours["iteration"]) == (theirs["step"], theirs["iteration"])
+        assert theirs["loss"] == pytest.approx(ours["loss"], rel=tolerance, abs=tolerance)
+
+
+def worst(one: Path, two: Path, steps: range = STEPS) -> float:
+    return max(difference(one, two, step) for step in steps)
 
 
 def difference(one: Path, two: Path, step: int) -> float:
     ours, theirs = weights(one, step), weights(two, step)
     assert ours.keys() == theirs.keys()
-    return max(float((ours[n].float() - theirs[n].float()).abs().max()) for n in ours)
+    return max(float((ours[n].double() - theirs[n].double()).abs().max()) for n in ours)
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns(recipe, alone, tmp_path):
+def test_the_command_with_two_processes_learns_what_it_learns_with_one(recipe, alone, tmp_path):
     two = tmp_path / "two"
     train(recipe, two, 2)
-    pairs = list(zip(lines(alone), lines(two), strict=True))
-    assert {line["step"] for line, _ in pairs} == set(STEPS)
-    for ours, theirs in pairs:
-        assert (ours["step"], ours["iteration"]) == (theirs["step"], theirs["iteration"])
-        assert theirs["loss"] == pytest.approx(ours["loss"], rel=TOLERANCE, abs=TOLERANCE)
+    assert {line["step"] for line in lines(alone)} == set(STEPS)
+    assert_same_losses(alone, two, TOLERANCE)
     assert worst(alone, two) < TOLERANCE
     for step in (f"step_{index:02d}" for index in STEPS):
         ours, theirs = (json.loads((run / step / "step.json").read_text()) for run in (alone, two))
@@ -108,3 +195,7 @@ def test_alone_there_is_nobody_to_ask():
         assert team.gather("mine") == ["mine"]
         assert list(team.share(3)) == [0, 1, 2]
         team.wait()
+
+
+if __name__ == "__main__":
+    train_every_method(Path(sys.argv[1]))

@@ -79,9 +79,13 @@ class Team:
 
 @contextmanager
 def assembled(device: str, batch_size: int) -> Iterator[Team]:
-    """The team that torchrun's variables describe; alone without them."""
+    """The team that torchrun's variables describe; alone without them.
+
+    A script of several runs does this around them all: processes that part cannot meet again, so each run stays in the
+    team it finds.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1 or torch.distributed.is_initialized():
+    if size == 1:
         yield Team(choose_device(device))
         return
     if batch_size < size:
@@ -90,11 +94,14 @@ def assembled(device: str, batch_size: int) -> Iterator[Team]:
     if mine.type == "cuda":
         mine = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
         torch.cuda.set_device(mine)
-    torch.distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
+    found = torch.distributed.is_initialized()
+    if not found:
+        torch.distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo")
     try:
         yield Team(mine, torch.distributed.get_rank(), size)
     finally:
-        torch.distributed.destroy_process_group()
+        if not found:
+            torch.distributed.destroy_process_group()
 
 
 class Loss(nn.Module):
