@@ -42,7 +42,7 @@ def settings(name: str) -> dict[str, Any]:
     has nothing to replay.
     """
     return {
-        "data": {"name": "scenes", "size": [48, 48], "classes": 3, "train": 12, "val": 2},
+        "data": {"name": "scenes", "size": [48, 48], "classes": 3, "train": 10, "val": 2},
         "scenario": {"name": "joint" if name == "joint" else "2-1"},
         "model": {
             "backbone": {"name": "test_resnet"},
@@ -54,7 +54,7 @@ def settings(name: str) -> dict[str, Any]:
         },
         "method": {"name": name},
         "memory": {"size": 4},
-        "training": {"epochs": 2, "batch_size": 3, "crop": [48, 48], "log_every": 1, "workers": 0},
+        "training": {"epochs": 1, "batch_size": 3, "crop": [48, 48], "log_every": 1, "workers": 0},
         "device": "cpu",
     }
 

@@ -30,7 +30,8 @@ def test_a_part_is_compiled_only_within_the_block(monkeypatch):
     assert part(x)[1] is False
 
 
-@pytest.mark.parametrize("name", ["resnet10t", "swin_tiny_patch4_window7_224", "tf_efficientnet_lite0"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet10t", "swin_tiny_patch4_window7_224"])
 def test_the_encoder_is_one_graph(name):
     config = ModelConfig(backbone=BackboneConfig(name=name), width=8, rates=(1,))
     encoder, images = Encoder(config).eval(), torch.rand(3, 3, 64, 64)

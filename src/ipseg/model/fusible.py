@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -32,10 +32,13 @@ def fusing(*, wanted: bool) -> Iterator[None]:
 
 def fusible(part: Callable[P, R]) -> Callable[P, R]:
     """Mark a function of tensors and modules as worth fusing."""
-    fused = torch.compile(part)  # nothing is compiled before the first call
+
+    @cache
+    def fused() -> Callable[P, R]:
+        return torch.compile(part)  # even this word takes seconds, for torch then loads its compiler
 
     @wraps(part)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return fused(*args, **kwargs) if _fusing.get() else part(*args, **kwargs)
+        return (fused() if _fusing.get() else part)(*args, **kwargs)
 
     return run
