@@ -89,7 +89,7 @@ class BatchStream:
     def _make(self, iteration: int, current: Iterator[Picture]) -> StepBatch:
         """Everything random is drawn for the whole batch, in one order, whichever share of it is wanted."""
         rng, plan, share = np.random.default_rng([self.seed, self.view.step.index, iteration]), self.plan, self.share
-        own = [*share(plan.current), *(plan.current + i for i in share(plan.rehearsed))]
+        own = [*share(plan.current + plan.rehearsed)]  # dealt out in turn: no process stays without a picture
         rows = [*self._visits(range(iteration, iteration + 1), WHOLE), *self._remember(rng, plan.rehearsed)]
         chances = [Chance.draw(rng, self.scales, flip=self.flip) for _ in rows]
         crops = self._lay(random_crop, [rows[i] for i in own], [chances[i] for i in own], current)
