@@ -26,7 +26,7 @@ def compare(paths: Sequence[Path]) -> list[Section]:
     """The runs of these folders, results.json files and sweeps, a section for every scenario."""
     files = list(dict.fromkeys(file.resolve() for path in paths for file in find_results(path)))
     entries = [read_entry(file) for file in files]
-    return sections(_with_bounds(entries))
+    return sections(with_bounds(entries))
 
 
 def find_results(path: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
     return main[0].value if main else None
 
 
-def _with_bounds(entries: Sequence[Entry]) -> list[Entry]:
+def with_bounds(entries: Sequence[Entry]) -> list[Entry]:
     """Joint training stands in the table of every scenario that ends with the same classes, grouped as that one."""
     rivals = [entry for entry in entries if not _joint(entry)]
     places: dict[tuple[str, str], RunResult] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,11 @@ class RunResult:
     @classmethod
     def read(cls, path: Path) -> RunResult:
         """Read results.json, checked."""
-        data = read_json(path, "the results", VERSION)
+        return cls.from_json(read_json(path, "the results", VERSION))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunResult:
+        """The other way round of to_json; what else stands there is passed over."""
         steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
         keys = ("name", "method", "scenario", "setting", "seed", "info")
         return cls(**{key: data[key] for key in keys}, oracle=tuple(data["oracle"]), steps=steps)

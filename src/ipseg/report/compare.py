@@ -135,8 +135,8 @@ def _line(name: str, runs: Sequence[Entry]) -> Line:
         name=name,
         method=first.result.method,
         seeds=tuple(run.result.seed for run in runs),
-        means={column: _mean(found) for column, found in values.items()},
-        spreads={column: _spread(found) for column, found in values.items()},
+        means={column: mean_of(found) for column, found in values.items()},
+        spreads={column: spread_of(found) for column, found in values.items()},
         oracle=first.result.oracle,
         bound=first.bound,
         paper=first.paper,
@@ -185,13 +185,14 @@ def say(mean: float | None, spread: float | None) -> str:
     return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_of(values: Sequence[float | None]) -> float | None:
     """None as soon as one is missing: a mean over fewer seeds than the row says would be another number."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def _spread(values: Sequence[float | None]) -> float | None:
+def spread_of(values: Sequence[float | None]) -> float | None:
+    """The standard deviation; none of a single value, or where one is missing."""
     known = [value for value in values if value is not None]
     return statistics.stdev(known) if len(known) == len(values) > 1 else None
 

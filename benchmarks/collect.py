@@ -1,0 +1,204 @@
+"""What is small and needed of a sweep, as one JSON line a run, for the repository: tables and figures are made of it.
+
+    python benchmarks/collect.py runs/main --out benchmarks/results/NAME.jsonl
+
+A line is the run's results.json with the confusion matrix of the last step alone, and beside it
+    run          its folder's name in the sweep
+    settings     what it does not have by default, and its data; of paths the last part alone
+    training     of every step iterations, images a second and seconds; null for a step that was taken from another run
+    parameters   of the network after every step
+    paper        the paper's mIoU over all classes, where the setting is the paper's
+    commit       what it ran from, and `torch` what with
+Runs that are not finished are left out and named on stderr; the sweep may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ipseg.apps.compare import SEEDS, paper_number
+from ipseg.apps.sweep_read import flat
+from ipseg.config import Settings, to_yaml
+from ipseg.engine.folder import FREE, RunFolder
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.errors import WRONG, UserError
+from ipseg.evaluation.results import RunResult
+from ipseg.files import read_json, write_text
+from ipseg.model.network import count_parameters
+from ipseg.report.compare import Entry
+from ipseg.scenario.split import Scenario
+
+DIGITS = 6
+"""Of fractions: a ten-thousandth of a point of mIoU."""
+Line = dict[str, Any]
+
+
+def collect(sweep: Path) -> tuple[list[Line], list[str]]:
+    """The finished runs, in the order of the grid, and what the others are."""
+    plan = read_json(sweep / "sweep.json", "the plan of the sweep (is this a folder that `ipseg sweep` made?)", 1)
+    lines, left_out = [], []
+    networks: dict[str, list[int]] = {}
+    for run in plan["runs"]:
+        folder = RunFolder(sweep / "runs" / run["name"])
+        results = folder.path / "results.json"
+        result = RunResult.read(results) if results.is_file() else None
+        measured = len(result.steps) if result else 0
+        if result is None or measured < run["steps"]:
+            left_out.append(f"{run['name']}: {measured} of {run['steps']} steps")
+            continue
+        try:
+            lines.append(line_of(folder, result, networks))
+        except UserError as error:
+            raise UserError(f"the run {run['name']}: {error}") from error
+    return lines, left_out
+
+
+def line_of(folder: RunFolder, result: RunResult, networks: dict[str, list[int]]) -> Line:
+    """One finished run. `networks` knows the parameters of those before it."""
+    values, told = folder.settings(), result.to_json()
+    recipe = make_recipe(values)
+    for step in told["steps"][:-1]:
+        del step["confusion"]
+    made_by = read_json(folder.path / "run.json", "the run's description")
+    return {
+        "run": folder.path.name,
+        **_rounded(told),
+        "settings": settings_of(values),
+        "training": training(folder.path / "log.jsonl", recipe.training.batch_size, len(result.steps)),
+        "parameters": parameters(recipe, folder.scenario(recipe), networks),
+        "paper": paper_number(values, result),
+        "commit": (made_by["git"] or {}).get("commit"),
+        "torch": made_by["versions"]["torch"],
+    }
+
+
+def settings_of(recipe: Settings) -> dict[str, Any]:
+    """As `section.key`: all of the data, and of the rest what the same method has otherwise by default."""
+    names = {section: {"name": recipe[section]["name"]} for section in ("scenario", "method")}
+    default = flat(yaml.safe_load(to_yaml(make_recipe({"data": recipe["data"], **names}))))
+    changed = {key: value for key, value in flat(recipe).items() if key not in default or default[key] != value}
+    data = {f"data.{key}": value for key, value in flat(recipe["data"]).items()}
+    return {key: _place(value) for key, value in (data | changed).items() if key not in FREE | {"seed"}}
+
+
+def _place(value: Any) -> Any:
+    """Where things lie on a machine is nobody's business, what they are called is."""
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", ".", "~")) else value
+
+
+def training(log: Path, batch_size: int, steps: int) -> list[Line | None]:
+    """How fast each step was learned.
+
+    The last line about a step has its mean speed since it was begun, or gone on with after a cut. The seconds are what
+    the whole step takes at this speed, so that a night between two halves does not count.
+    """
+    last: dict[int, Line] = {}
+    for text in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []:
+        try:
+            entry = json.loads(text)
+        except json.JSONDecodeError:
+            continue  # cut short by a crash
+        if isinstance(entry, dict) and entry.get("event") == "train":
+            last[entry["step"]] = entry
+    return [_speed(last[step], batch_size) if step in last else None for step in range(steps)]
+
+
+def _speed(entry: Line, batch_size: int) -> Line:
+    speed = entry["images_a_second"]
+    seconds = round(entry["of"] * batch_size / speed, 1) if speed else None
+    return {"iterations": entry["of"], "images_a_second": speed, "seconds": seconds}
+
+
+def parameters(recipe: Recipe, scenario: Scenario, known: dict[str, list[int]]) -> list[int]:
+    """Counted on a network that is built for it, since weights seldom travel with results; once for all seeds."""
+    key = repr((recipe.method, recipe.model, scenario.steps))
+    if key not in known:
+        method = recipe.method.build(recipe.model, pretrained=False)
+        known[key] = []
+        for step in scenario.steps:
+            method.begin_step(step)
+            known[key].append(count_parameters(method.network))
+    return known[key]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+def write(lines: list[Line], out: Path) -> None:
+    """One line a run. A file that holds more than the sweep does is not overwritten: it may be all that is left."""
+    if not lines:
+        raise UserError(f"no run of the sweep is finished: there is nothing to collect, and {out} is not written.")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: the folder {out.parent} is missing.")
+    there = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
+    try:
+        lost = sorted({json.loads(text)["run"] for text in there} - {line["run"] for line in lines})
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"--out {out} is there already and was not made by collect.py; choose another.") from error
+    if lost:
+        raise UserError(
+            f"--out {out} holds runs that are not finished in this sweep: {', '.join(lost)}. "
+            "Choose another file, since tables.py reads several, or remove this one."
+        )
+    write_text(out, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
+
+
+def read(files: Sequence[Path]) -> list[Entry]:
+    """All runs. One that was made in several sweeps, with the same settings and seeds, counts once."""
+    entries: dict[str, Entry] = {}
+    for file in files:
+        if not file.is_file():
+            raise UserError(f"no file {file}; `python benchmarks/collect.py SWEEP --out {file}` makes one.")
+        for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                key, entry = _entry(text)
+            except (KeyError, TypeError, ValueError) as error:
+                why = f"{type(error).__name__}: {error}"
+                raise UserError(f"line {number} of {file} is not a run as collect.py writes it ({why}).") from error
+            if key in entries:
+                print(f"line {number} of {file}: the run was read before, that one counts", file=sys.stderr)
+            entries.setdefault(key, entry)
+    if not entries:
+        raise UserError("there are no results: name files that collect.py wrote.")
+    return list(entries.values())
+
+
+def _entry(text: str) -> tuple[str, Entry]:
+    line = json.loads(text)
+    result = RunResult.from_json(line)
+    settings = {key: value for key, value in line["settings"].items() if key not in SEEDS}
+    group = json.dumps([result.method, result.scenario, result.setting, result.oracle, sorted(settings.items())])
+    key = json.dumps([group, result.seed, line["settings"].get("data.seed")])
+    return key, Entry(result=result, group=group, settings=settings, paper=line["paper"])
+
+
+def main() -> None:
+    """Collect a sweep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweep", type=Path, help="the folder of a sweep, finished or not")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write, NAME.jsonl")
+    options = parser.parse_args()
+    try:
+        lines, left_out = collect(options.sweep)
+        for name in left_out:
+            print(f"left out, not finished: {name}", file=sys.stderr)
+        write(lines, options.out)
+    except UserError as error:
+        parser.exit(WRONG, f"collect.py: {error}\n")
+    print(f"{options.out}: {len(lines)} runs, {options.out.stat().st_size / 1024:.0f} KiB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
