@@ -1,0 +1,126 @@
+"""What benchmarks/real measures on finished runs, and draws."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ipseg.apps.evaluate import evaluate_again
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
+from ipseg.evaluation.results import RunResult
+
+REAL = Path(__file__).parents[2] / "benchmarks" / "real"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"real_{name}", REAL / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+AFTER, FIGURES = script("after"), script("figures")
+
+
+@pytest.fixture(scope="module")
+def joint_run(make_tiny, tmp_path_factory) -> Path:
+    settings = make_tiny() | {"name": "joint", "method": {"name": "joint"}, "scenario": {"name": "joint"}}
+    path = tmp_path_factory.mktemp("runs") / "joint"
+    run(make_recipe(settings), path, quiet=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def measured(tiny_run, joint_run, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("after") / "after.json"
+    assert AFTER.main([str(tiny_run), str(joint_run), "--out", str(out), "--device", "cpu"]) == 0
+    return out
+
+
+def entry(out: Path, path: Path) -> dict[str, Any]:
+    return json.loads(out.read_text())["runs"][path.as_posix()]
+
+
+def test_the_runs_own_settings_give_the_recorded_numbers(measured, tiny_run, joint_run):
+    for path in (tiny_run, joint_run):
+        found, recorded = entry(measured, path), RunResult.read(path / "results.json")
+        final = recorded.steps[-1]
+        assert found["miou"] == {group: final.miou[group] for group in ("all", "base", "new")}
+        for curve, own in (found["own"] or {}).items():
+            assert [point["all"] for point in found["curves"][curve] if point["value"] == own] == [final.miou["all"]]
+        for step, accuracy in zip(recorded.steps, found["image_accuracy"], strict=True):
+            assert accuracy == {"step": step.step, **(step.image_accuracy or {})}
+
+
+@pytest.mark.parametrize(("curve", "value"), [("alpha_nf", 1.0), ("alpha_bc", 0.5), ("unknown", "background")])
+def test_other_settings_give_what_evaluating_with_them_gives(measured, tiny_run, curve, value):
+    (point,) = [point for point in entry(measured, tiny_run)["curves"][curve] if point["value"] == value]
+    again = evaluate_again(tiny_run, None, [f"method.{curve}={value}"], quiet=True)
+    assert point == {"value": value, **{group: again.miou[group] for group in ("all", "base", "new")}}
+
+
+def test_every_wrong_pixel_is_counted_once_under_its_true_class(measured, tiny_run, joint_run):
+    for path in (tiny_run, joint_run):
+        found = entry(measured, path)
+        confusion = RunResult.read(path / "results.json").steps[-1].confusion or {}
+        wrong = {true: sum(row.values()) - row.get(true, 0) for true, row in confusion.items()}
+        assert found["pixels"] == {true: sum(row.values()) for true, row in confusion.items()}
+        for reading in AFTER.READINGS:
+            for which in ("true", "winning"):
+                counted = {true: sum(bins) for true, bins in found["wrong"][reading][which].items()}
+                assert counted == {true: count for true, count in wrong.items() if count}
+        for row in found["wrong"]["normalised"]["mean"].values():
+            assert sum(row.values()) == pytest.approx(1, abs=0.001)
+
+
+def test_what_is_measured_is_not_measured_again_and_what_is_unfinished_is_named(measured, tiny_run, tmp_path, capsys):
+    unfinished, out = tmp_path / "cut", tmp_path / "after.json"
+    shutil.copytree(tiny_run, unfinished)
+    results = json.loads((unfinished / "results.json").read_text())
+    (unfinished / "results.json").write_text(json.dumps(results | {"steps": results["steps"][:2]}))
+    shutil.copy(measured, out)
+    assert AFTER.main([str(unfinished), str(tmp_path / "none"), str(tiny_run), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "cut is not finished (2 of 3 steps)" in said.err
+    assert "none is not a run's folder" in said.err
+    assert "measured before" in said.out
+    assert out.read_text() == measured.read_text()
+
+
+def test_the_file_does_not_go_into_a_run(tiny_run, capsys):
+    assert AFTER.main([str(tiny_run), "--out", str(tiny_run / "after.json")]) == 2
+    assert "lies in the run" in capsys.readouterr().err
+
+
+def test_joint_is_split_as_those_that_learned_in_steps(measured):
+    rows = FIGURES.rows_of(json.loads(measured.read_text())["runs"])
+    stepped, joint = rows["ipseg"][0], rows["joint"][0]
+    assert joint["new"] == []
+    assert FIGURES.truths(joint, rows) == FIGURES.truths(stepped, rows)
+
+
+def test_seeds_are_one_row_and_two_runs_of_one_seed_are_not():
+    def made(seed: int, scenario: str = "toy/2-1", name: str = "a") -> dict[str, Any]:
+        return {"name": name, "scenario": scenario, "setting": "overlap", "set": [], "seed": seed}
+
+    assert set(FIGURES.rows_of({"x": made(0), "y": made(1), "z": made(0, "toy/joint", "joint")})) == {"a", "joint"}
+    assert set(FIGURES.rows_of({"x": made(0), "y": made(1, "toy/3-1")})) == {"a 2-1", "a 3-1"}
+    assert set(FIGURES.rows_of({"x": made(0), "y": made(0)})) == {"x", "y"}
+
+
+def test_every_figure_is_drawn_and_a_wrong_row_is_named(measured, tmp_path, capsys):
+    assert FIGURES.main([str(measured), "--out", str(tmp_path / "figures")]) == 0
+    names = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
+    assert names == {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert {"probabilities", "probabilities_by_truth", "mean_probabilities", "alphas", "image_accuracy"} <= names
+    assert FIGURES.main([str(measured), "--out", str(tmp_path), "--runs", "ipsg"]) == 2
+    assert "Did you mean ipseg" in capsys.readouterr().err
