@@ -105,7 +105,8 @@ class _Watch:
         if self._counted is not None and not bool(self._counted):
             raise UserError(f"{where}: a batch has no counted pixel: its masks are all 255. {_KEPT} Check the masks.")
         if self._finite is not None and not bool(self._finite):
-            raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower training.lr usually helps.")
+            rate = "training.later_lr" if step else "training.lr"
+            raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower {rate} usually helps.")
         self._good = iteration
         return losses
 
