@@ -1,6 +1,7 @@
 """What is small and needed of a sweep, as one JSON line a run, for the repository: tables and figures are made of it.
 
     python benchmarks/collect.py runs/main --out benchmarks/results/NAME.jsonl
+    python benchmarks/collect.py runs/main --grid main.yaml --out benchmarks/results/NAME.jsonl
 
 A line is the run's results.json with the confusion matrix of the last step alone, and beside it
     run          its folder's name in the sweep
@@ -10,6 +11,9 @@ A line is the run's results.json with the confusion matrix of the last step alon
     paper        the paper's mIoU over all classes, where the setting is the paper's
     commit       what it ran from, and `torch` what with
 Runs that are not finished are left out and named on stderr; the sweep may go on meanwhile.
+
+With --grid it is enough that sweep.json and every results.json were kept: the settings are those that the grid has
+today, so name the grid that was run. What only the runs' folders knew is null then: training, commit and torch.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import Any
 import yaml
 
 from ipseg.apps.compare import SEEDS, paper_number
+from ipseg.apps.sweep_grid import Grid
 from ipseg.apps.sweep_read import flat
 from ipseg.config import Settings, to_yaml
 from ipseg.engine.folder import FREE, RunFolder
@@ -40,8 +45,9 @@ DIGITS = 6
 Line = dict[str, Any]
 
 
-def collect(sweep: Path) -> tuple[list[Line], list[str]]:
+def collect(sweep: Path, grid: Path | None = None) -> tuple[list[Line], list[str]]:
     """The finished runs, in the order of the grid, and what the others are."""
+    recipes = recipes_of(grid) if grid else None
     plan = read_json(sweep / "sweep.json", "the plan of the sweep (is this a folder that `ipseg sweep` made?)", 1)
     lines, left_out = [], []
     networks: dict[str, list[int]] = {}
@@ -54,29 +60,49 @@ def collect(sweep: Path) -> tuple[list[Line], list[str]]:
             left_out.append(f"{run['name']}: {measured} of {run['steps']} steps")
             continue
         try:
-            lines.append(line_of(folder, result, networks))
+            lines.append(line_of(folder, result, networks, recipes))
         except UserError as error:
             raise UserError(f"the run {run['name']}: {error}") from error
     return lines, left_out
 
 
-def line_of(folder: RunFolder, result: RunResult, networks: dict[str, list[int]]) -> Line:
-    """One finished run. `networks` knows the parameters of those before it."""
-    values, told = folder.settings(), result.to_json()
+def recipes_of(grid: Path) -> dict[str, Settings]:
+    """What a grid's runs are made with, whole, by their folders' names."""
+    return {cell.name: yaml.safe_load(to_yaml(make_recipe(cell.settings))) for cell in Grid.read(grid).cells()}
+
+
+def line_of(
+    folder: RunFolder,
+    result: RunResult,
+    networks: dict[str, list[int]],
+    recipes: dict[str, Settings] | None = None,
+) -> Line:
+    """One finished run. `networks` knows the parameters of those before it, `recipes` all that has no folder."""
+    name, told = folder.path.name, result.to_json()
+    if recipes is not None and name not in recipes:
+        raise UserError("the grid does not have it; name the one that was run.")
+    values = folder.settings() if recipes is None else recipes[name]
     recipe = make_recipe(values)
     for step in told["steps"][:-1]:
         del step["confusion"]
-    made_by = read_json(folder.path / "run.json", "the run's description")
+    made_by = read_json(folder.path / "run.json", "the run's description") if recipes is None else {}
     return {
-        "run": folder.path.name,
+        "run": name,
         **_rounded(told),
         "settings": settings_of(values),
         "training": training(folder.path / "log.jsonl", recipe.training.batch_size, len(result.steps)),
-        "parameters": parameters(recipe, folder.scenario(recipe), networks),
+        "parameters": parameters(recipe, _scenario(folder, recipe), networks),
         "paper": paper_number(values, result),
-        "commit": (made_by["git"] or {}).get("commit"),
-        "torch": made_by["versions"]["torch"],
+        "commit": (made_by.get("git") or {}).get("commit"),
+        "torch": made_by.get("versions", {}).get("torch"),
     }
+
+
+def _scenario(folder: RunFolder, recipe: Recipe) -> Scenario:
+    if (folder.path / "run.json").is_file():
+        return folder.scenario(recipe)  # its data may be gone
+    source = recipe.data.build()
+    return recipe.scenario.build(source.name, source.classes)
 
 
 def settings_of(recipe: Settings) -> dict[str, Any]:
@@ -189,9 +215,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", type=Path, help="the folder of a sweep, finished or not")
     parser.add_argument("--out", type=Path, required=True, help="the file to write, NAME.jsonl")
+    parser.add_argument("--grid", type=Path, help="what was run, where only results.json was kept of every run")
     options = parser.parse_args()
     try:
-        lines, left_out = collect(options.sweep)
+        lines, left_out = collect(options.sweep, options.grid)
         for name in left_out:
             print(f"left out, not finished: {name}", file=sys.stderr)
         write(lines, options.out)

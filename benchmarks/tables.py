@@ -1,12 +1,13 @@
 """The tables of docs/results.md from what collect.py wrote: they are made, never typed.
 
-    python benchmarks/tables.py benchmarks/results/NAME.jsonl                      all tables, printed
+    python benchmarks/tables.py benchmarks/results/NAME.jsonl                      all tables but varied, printed
     python benchmarks/tables.py A.jsonl B.jsonl --table ablation --reference ipseg --run "ipseg, memory.*"
     python benchmarks/tables.py --into docs/results.md                             every table of the page, made anew
 
 main      a row a run: mIoU groups and forgetting, mean ± spread over seeds, and the share of joint training's mIoU
 ablation  a row a run: mIoU over all classes, and its difference to a reference run, seed by seed
 classes   a row a run: the IoU of every class after the last step
+varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
 
 In a page a table stands between `<!-- table NAME ... -->` and `<!-- end -->`. After the NAME stand files of
 benchmarks/results (none: those of the command line), `scenario=2-1`, `reference=ipseg` and any number of
@@ -25,6 +26,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from collect import read
+from varied import varied_table
 
 from ipseg.apps.compare import with_bounds
 from ipseg.errors import WRONG, UserError, unknown
@@ -35,7 +37,6 @@ from ipseg.report.rows import COLUMNS, percent
 from ipseg.report.table import escaped, table_line
 
 RESULTS = Path(__file__).parent / "results"
-SHOWN = ("base", "new", "all", "average", "forgetting")
 BEGIN, END = "<!-- table ", "<!-- end -->"
 MARK = re.compile(rf"^{BEGIN}(.*?)-->\n(.*?)^{END}$", re.MULTILINE | re.DOTALL)
 OPTIONS = ("scenario", "reference", "run")
@@ -102,11 +103,11 @@ def _main_part(section: Section) -> Part:
     bound = next((line.means["all"] for line in section.lines if line.bound), None)
 
     def cells(line: Line) -> list[str]:
-        own, value = dict(zip(COLUMNS, line.cells, strict=True)), line.means["all"]
-        told = [f"**{own[column].text}**" if own[column].best else own[column].text for column in SHOWN]
+        value = line.means["all"]
+        told = [f"**{cell.text}**" if cell.best else cell.text for cell in line.cells]
         return told + ([f"{percent(None if value is None else value / bound)} %"] if bound else [])
 
-    return [*SHOWN, *(["of joint"] if bound else [])], cells
+    return [*COLUMNS, *(["of joint"] if bound else [])], cells
 
 
 def ablation_table(found: Sequence[Section], wanted: Wanted) -> str:
@@ -179,7 +180,7 @@ def _page(found: Sequence[Section], part: Callable[[Section], Part], said: Seque
     return "\n\n".join([*parts, "  \n".join(textwrap.fill(f"{note}.", 118) for note in told)])
 
 
-TABLES = {"main": main_table, "ablation": ablation_table, "classes": class_table}
+TABLES = {"main": main_table, "ablation": ablation_table, "classes": class_table, "varied": varied_table}
 
 
 # ---- a page's tables ------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def main() -> None:
     """Print tables, or put them into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", help="what collect.py wrote")
-    parser.add_argument("--table", metavar="NAME", help=f"one of {', '.join(TABLES)}; without it all of them")
+    parser.add_argument("--table", metavar="NAME", help=f"one of {', '.join(TABLES)}; without it all but varied")
     parser.add_argument("--scenario", help="one scenario: 2-1, or 2-1 disjoint")
     parser.add_argument("--reference", help="the run that an ablation is compared with: ipseg")
     parser.add_argument("--run", dest="runs", action="append", help="a run's name, or a pattern; again for more")
@@ -237,7 +238,7 @@ def main() -> None:
     rest = {key: value for key in ("scenario", "reference", "runs") if (value := getattr(options, key))}
     try:
         if options.into is None:
-            names = [options.table] if options.table else list(TABLES)
+            names = [options.table] if options.table else [name for name in TABLES if name != "varied"]
             print("\n\n".join(Wanted(table=name, files=files, **rest).made() for name in names))
         elif rest:
             raise UserError(f"--into and --{next(iter(rest))}: what a page's table shows stands in its mark.")

@@ -29,6 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 collect = load("collect")
+load("varied")
 tables = load("tables")
 
 
@@ -107,6 +108,24 @@ def test_a_collected_file_is_not_replaced_by_one_that_holds_less(sweep, tmp_path
         collect.collect(tmp_path)
 
 
+def test_where_only_results_were_kept_the_grid_says_what_was_run(sweep, tmp_path, tiny_run):
+    (tmp_path / "tiny.yaml").write_text((tiny_run / "recipe.yaml").read_text())
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("base: tiny.yaml\nseeded: [seed, data.seed]\nseeds: [0, 1]\nruns: {ipseg: {}}")
+    whole = [line for line in collect.collect(sweep)[0] if line["name"] != "less"]
+    plan = json.loads((sweep / "sweep.json").read_text())
+    (sweep / "sweep.json").write_text(json.dumps(plan | {"runs": plan["runs"][:2]}))
+    for file in ("run.json", "log.jsonl", "recipe.yaml"):
+        for place in sweep.glob(f"runs/*/{file}"):
+            place.unlink()
+    lines, left_out = collect.collect(sweep, grid)
+    unknown = {"commit": None, "torch": None, "training": [None] * 3}
+    assert (lines, left_out) == ([line | unknown for line in whole], [])
+    (sweep / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(UserError, match="less_2-1_s0: the grid does not have it"):
+        collect.collect(sweep, grid)
+
+
 def test_settings_are_what_a_recipe_changes_and_hold_no_place_of_a_machine(tiny_settings):
     recipe = tiny_settings | {"data": {"name": "voc", "path": "/home/somebody/voc_animals"}, "name": "x", "seed": 4}
     recipe["model"]["backbone"]["weights"] = "../weights/resnet50.safetensors"
@@ -167,10 +186,10 @@ def rows(text: str) -> list[str]:
 
 def test_the_main_table_has_means_over_seeds_and_the_share_of_joint(file):
     assert rows(tables.Wanted(table="main", files=(file,)).made()) == [
-        "| run | base | new | all | average | forgetting | of joint | n |",
-        "| ipseg | **66.7 ± 0.0** | 48.0 ± 8.0 | **62.0 ± 2.0** | **76.0 ± 1.0** | **23.3 ± 0.0** | 77.5 % | 3 |",
-        "| no\\_ip | 60.0 ± 0.0 | **52.0 ± 39.4** | 58.0 ± 9.8 | 74.0 ± 4.9 | 30.0 ± 0.0 | 72.5 % | 3 |",
-        "| joint † | 76.7 | 90.0 | 80.0 | – | – | 100.0 % | 1 |",
+        "| run | base | new | all | harmonic | average | forgetting | of joint | n |",
+        "| ipseg | **66.7 ± 0.0** | 48.0 ± 8.0 | **62.0 ± 2.0** | – | **76.0 ± 1.0** | **23.3 ± 0.0** | 77.5 % | 3 |",
+        "| no\\_ip | 60.0 ± 0.0 | **52.0 ± 39.4** | 58.0 ± 9.8 | – | 74.0 ± 4.9 | 30.0 ± 0.0 | 72.5 % | 3 |",
+        "| joint † | 76.7 | 90.0 | 80.0 | 82.8 | – | – | 100.0 % | 1 |",
     ]
 
 
@@ -190,6 +209,24 @@ def test_the_class_table_has_a_column_a_class(file):
         "| ipseg | 80.0 ± 0.0 | 60.0 ± 0.0 | 60.0 ± 0.0 | 48.0 ± 8.0 | 3 |",
         "| joint † | 90.0 | 70.0 | 70.0 | 90.0 | 1 |",
     ]
+
+
+def test_what_a_grid_varied_has_a_column_a_value(tmp_path):
+    path = tmp_path / "rates.jsonl"
+    runs = (("mib, lr=0.1", 0.1), ("mib, lr=1.0", 0.2), ("plop, lr=1.0", 0.4), ("mib, lr=0.1, memory.size=5", 1.0))
+    tried = [line_of(name, 0, (value,) * 4) for name, value in [*runs, ("mib", 0.9)]]
+    tried.append(line_of("joint, training.lr=0.5", 0, (0.7,) * 4, "animals/joint"))
+    path.write_text("".join(tried))
+    assert rows(tables.Wanted(table="varied", files=(path,)).made()) == [
+        "| `lr` | 0.1 | 1.0 |",
+        "| mib | 10.0 (10.0, 10.0) | **20.0** (20.0, 20.0) |",
+        "| plop | – | **40.0** (40.0, 40.0) |",
+        "| `training.lr` | 0.5 |",
+        "| joint | **70.0** (70.0, 70.0) |",
+    ]
+    path.write_text(line_of("mib", 0, (0.9,) * 4))
+    with pytest.raises(UserError, match="no run has a varied setting"):
+        tables.Wanted(table="varied", files=(path,)).made()
 
 
 def test_a_run_in_two_files_counts_once_and_scenarios_stand_apart(file, tmp_path, capsys):

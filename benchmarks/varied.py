@@ -1,0 +1,57 @@
+"""The table `varied` of tables.py: what the values of a setting came to that a grid varied, a table a setting."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from ipseg.errors import UserError
+from ipseg.report.compare import Line, Section, say
+from ipseg.report.rows import percent
+from ipseg.report.table import escaped, table_line
+
+Tried = dict[str, Line]
+"""What a run reached, by the setting's value."""
+
+
+def varied_table(found: Sequence[Section], _wanted: object) -> str:
+    """A row a run, a column a value; runs that vary nothing, or several settings at once, are left out."""
+    tables = []
+    for section in found:
+        for setting, runs in _by_setting(section).items():
+            values = list(dict.fromkeys(value for tried in runs.values() for value in tried))
+            rows = [[escaped(run), *_cells(tried, values)] for run, tried in runs.items()]
+            lines = [[f"`{setting}`", *values], ["---", *["---:"] * len(values)], *rows]
+            tables.append("\n".join(map(table_line, lines)))
+    if not tables:
+        raise UserError("no run has a varied setting in its name, as `ipseg sweep` writes it: NAME, KEY=VALUE.")
+    said = "mIoU in percent over all classes, after the last step; in brackets base and new; in bold the row's best."
+    return "\n\n".join([*tables, textwrap.fill(said, 118)])
+
+
+def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
+    """By the setting, then by the run's name."""
+    found: dict[str, dict[str, Tried]] = {}
+    for line in section.lines:
+        run, _, change = line.entries[0].result.name.partition(", ")
+        setting, _, value = change.partition("=")
+        if value and "=" not in value:
+            found.setdefault(setting, {}).setdefault(run, {})[value] = line
+    return found
+
+
+def _cells(tried: Tried, values: Sequence[str]) -> list[str]:
+    best = max(_shown(line) for line in tried.values())
+    return [_cell(tried[value], best) if value in tried else "–" for value in values]
+
+
+def _cell(line: Line, best: float) -> str:
+    value = say(line.means["all"], line.spreads["all"])
+    told = f"**{value}**" if _shown(line) == best else value
+    return f"{told} ({percent(line.means['base'])}, {percent(line.means['new'])})"
+
+
+def _shown(line: Line) -> float:
+    """As it is printed: what looks equal shares the honour."""
+    value = line.means["all"]
+    return 0.0 if value is None else float(percent(value))
