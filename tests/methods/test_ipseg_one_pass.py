@@ -9,6 +9,7 @@ from torch import nn
 from ipseg.data.batch import StepBatch, join
 from ipseg.errors import UserError
 from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.model.recording import Recorder, using
 
 
 @pytest.mark.parametrize("gate", ["exact", "bounded"])
@@ -21,6 +22,16 @@ def test_a_gate_changes_no_label(make_method, hand_made, gate):
     assert gated.pixel is None
     assert 0 < gated.heads_run <= 1
     assert every.heads_run is None
+
+
+@pytest.mark.parametrize(("name", "settings"), [("ipseg", {}), ("ipseg", {"gate": "exact"}), ("ssul", {})])
+def test_a_recorded_network_labels_pictures_as_a_plain_one(make_method, hand_made, name, settings):
+    method = make_method(step=2, name=name, **settings)
+    pictures = [hand_made([0], seed=seed, count=count).images for seed, count in enumerate((4, 4, 3, 4, 3, 3, 4))]
+    with using(Recorder(lambda work: work)):
+        recorded = [method.predict(images).labels for images in pictures]
+    for images, labels in zip(pictures, recorded, strict=True):
+        assert torch.equal(labels, method.predict(images).labels)
 
 
 def test_a_gate_that_lets_nothing_through_leaves_background(make_method, hand_made):

@@ -20,7 +20,7 @@ def scene(seed: int, classes: list[int], pictures: int) -> tuple[torch.Tensor, t
     return torch.rand(pictures, *SIZE, generator=rng), posterior, pixel
 
 
-def gate_of(background, posterior, pixel, classes, ran: list[tuple[int, int]]) -> Gate:
+def gate_of(posterior, pixel, classes, ran: list[tuple[int, int]]) -> Gate:
     """A gate whose heads note for which pictures they ran."""
     scores = pixel * posterior[..., None, None]
     parts = torch.split(scores, classes, dim=1)
@@ -29,7 +29,7 @@ def gate_of(background, posterior, pixel, classes, ran: list[tuple[int, int]]) -
         ran.extend((head, int(row)) for row in rows)
         return parts[head][rows]
 
-    return Gate(background, posterior, classes, run)
+    return Gate(posterior, classes, run)
 
 
 def every_head(background, posterior, pixel) -> torch.Tensor:
@@ -43,8 +43,9 @@ many_heads = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 @given(st.integers(0, 10**6), many_heads, st.integers(1, 4))
 def test_labels_of_the_exact_gate_are_those_of_all_heads(seed, classes, pictures):
     made, ran = scene(seed, classes, pictures), []
-    gate = gate_of(*made, classes, ran)
-    assert torch.equal(gate.open(everywhere.expand(pictures, *SIZE)).argmax(1), every_head(*made).argmax(1))
+    gate = gate_of(*made[1:], classes, ran)
+    scores = gate.open(made[0], everywhere.expand(pictures, *SIZE))
+    assert torch.equal(scores.argmax(1), every_head(*made).argmax(1))
     assert len(ran) == len(set(ran)) == gate.ran
     assert gate.share == len(ran) / (pictures * len(classes))
 
@@ -52,7 +53,7 @@ def test_labels_of_the_exact_gate_are_those_of_all_heads(seed, classes, pictures
 @given(st.integers(0, 10**6), many_heads)
 def test_a_head_that_the_exact_gate_skips_could_not_have_won_a_pixel(seed, classes):
     made, ran = scene(seed, classes, 1), []
-    best = gate_of(*made, classes, ran).open(everywhere).amax(1)
+    best = gate_of(*made[1:], classes, ran).open(made[0], everywhere).amax(1)
     bounds = [part.amax() for part in torch.split(made[1], classes, dim=1)]
     skipped = set(range(len(classes))) - {head for head, _ in ran}
     assert all((bounds[head] < best).all() for head in skipped)
@@ -64,8 +65,8 @@ def test_a_bounded_gate_runs_no_head_below_its_threshold_and_none_that_an_exact_
 ):
     made, ran, ran_exact = scene(seed, classes, pictures), [], []
     shown = everywhere.expand(pictures, *SIZE)
-    scores = gate_of(*made, classes, ran).open(shown, threshold)
-    exact = gate_of(*made, classes, ran_exact).open(shown)
+    scores = gate_of(*made[1:], classes, ran).open(made[0], shown, threshold)
+    exact = gate_of(*made[1:], classes, ran_exact).open(made[0], shown)
     bounds = torch.stack([part.amax(1) for part in torch.split(made[1], classes, dim=1)], dim=1)
     assert set(ran) == {(head, row) for head, row in ran_exact if bounds[row, head] >= threshold}
     differs = scores.argmax(1) != exact.argmax(1)
@@ -81,8 +82,8 @@ def test_with_one_certain_class_a_gate_runs_one_head_of_many():
     background[0, 0] = 0.01
     for least in (0, 0.01):
         ran: list[tuple[int, int]] = []
-        gate = gate_of(background, posterior, pixel, [1] * 50, ran)
-        scores = gate.open(everywhere, least)
+        gate = gate_of(posterior, pixel, [1] * 50, ran)
+        scores = gate.open(background, everywhere, least)
         assert ran == [(17, 0)]
         assert gate.share == pytest.approx(1 / 50)
         assert scores.argmax(1)[0, 0].tolist() == [18] * SIZE[1]
@@ -95,7 +96,7 @@ def test_padding_keeps_no_head_running():
     shown = everywhere.clone()
     shown[0, :, 2:] = False
     ran: list[tuple[int, int]] = []
-    gate_of(background, posterior, pixel, [1, 1], ran).open(shown)
+    gate_of(posterior, pixel, [1, 1], ran).open(background, shown)
     assert ran == []
-    gate_of(background, posterior, pixel, [1, 1], ran).open(everywhere)
+    gate_of(posterior, pixel, [1, 1], ran).open(background, everywhere)
     assert ran

@@ -26,6 +26,7 @@ from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.model.boxes import inside
 from ipseg.model.fusible import fusing
+from ipseg.model.recording import recording
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
 
 MULTIPLE = 32  # pictures of different sizes share a batch when they pad to the same canvas
@@ -58,6 +59,10 @@ class EvaluationConfig:
     compile: bool = False
     """Fuse operations with torch.compile, anew for every size of pictures: for data of one size, or centre crops."""
 
+    graphs: bool = False
+    """On a GPU: record the network as CUDA graphs and replay them, for every size of pictures. Pays where there are
+    many pictures of few sizes, most with small batches or gated heads."""
+
     workers: int = 2
     """Threads that read the next pictures meanwhile; 0: none. The numbers are the same with any value."""
 
@@ -81,14 +86,15 @@ def evaluate(
     seen = len(step.seen)
     confusion = ConfusionMatrix(1 + seen, team.device)
     pictures = ImageLevel()
-    for batch in batches(split, scenario, step, config, team):
-        mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16")
-        with mixed, fusing(wanted=config.compile):
-            prediction = method.predict(batch.images, batch.boxes)
-        confusion.update(batch.labels, prediction.labels)
-        truth, readings = _image_sets(batch, prediction, seen)
-        pictures.update(truth, **readings)
-        advance(len(batch))
+    mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16")
+    with recording(wanted=config.graphs and team.device.type == "cuda"):
+        for batch in batches(split, scenario, step, config, team):
+            with mixed, fusing(wanted=config.compile):
+                prediction = method.predict(batch.images, batch.boxes)
+            confusion.update(batch.labels, prediction.labels)
+            truth, readings = _image_sets(batch, prediction, seen)
+            pictures.update(truth, **readings)
+            advance(len(batch))
     confusion, pictures = _together(confusion, pictures, team)
     names = [BACKGROUND, *step.seen]
     annotated = [i for i, name in enumerate(step.seen) if name in scenario.data_classes]

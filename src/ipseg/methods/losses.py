@@ -7,6 +7,7 @@ import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor
 
+from ipseg.model.fusible import fusible
 from ipseg.scenario.split import IGNORE
 
 
@@ -16,10 +17,16 @@ def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
     Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. A
     label without a channel (NEITHER) is a negative for all of them. Zero where no pixel counts.
     """
+    loss, counted = _summed_bce(logits, labels)
+    return loss / everywhere(counted)
+
+
+@fusible
+def _summed_bce(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     counted = labels != IGNORE
     channels = torch.arange(logits.shape[1], device=labels.device)[:, None, None]
     loss = (F.softplus(logits) - logits * (labels[:, None] == channels)).sum(1)
-    return (loss * counted).sum() / everywhere(counted.sum())
+    return (loss * counted).sum(), counted.sum()
 
 
 def image_bce(logits: Tensor, labels: Tensor) -> Tensor:

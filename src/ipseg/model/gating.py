@@ -6,10 +6,13 @@ it. So a head whose classes the posterior all but rules out loses everywhere, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
+
+from ipseg.model.recording import few_lengths
 
 TURNS = (0.5, 0.2, 0.05, 0.0)
 """First run heads with a class of this posterior, then of this, ...: what they score rules most others out.
@@ -24,13 +27,11 @@ RunHead = Callable[[int, Tensor], Tensor]
 class Gate:
     """Final scores of background and classes, with only those heads run that may matter; the others score zero."""
 
-    def __init__(self, background: Tensor, posterior: Tensor, classes: Sequence[int], run: RunHead) -> None:
-        """background: (B, H, W) final scores; posterior: (B, C); classes: how many each head has, in their order."""
-        self.bounds = torch.stack([part.amax(1) for part in torch.split(posterior, list(classes), dim=1)], dim=1)
-        self.ends = [1 + sum(classes[: head + 1]) for head in range(len(classes))]
-        self.classes, self.run = classes, run
-        self.scores = background.new_zeros(len(background), self.ends[-1], *background.shape[1:])
-        self.scores[:, 0] = background
+    def __init__(self, posterior: Tensor, classes: Sequence[int], run: RunHead) -> None:
+        """posterior: (B, C), which is waited for here; classes: how many each head has, in their order."""
+        self.bounds = torch.stack([part.amax(1) for part in torch.split(posterior.cpu(), list(classes), dim=1)], dim=1)
+        self.channels = [slice(*ends) for ends in pairwise(accumulate(classes, initial=1))]
+        self.run = run
         self.ran = 0
         """Heads run, over all pictures."""
 
@@ -39,35 +40,29 @@ class Gate:
         """Of the heads that would run without a gate."""
         return self.ran / self.bounds.numel()
 
-    def open(self, shown: Tensor, least: float = 0.0) -> Tensor:
+    def open(self, background: Tensor, shown: Tensor, least: float = 0.0) -> Tensor:
         """Run the likely heads, then those less likely that could still win a pixel that is `shown`, (B, H, W).
 
-        With `least` also those are skipped whose classes the posterior all rates below it. So may then their scores be.
+        background: (B, H, W) final scores. The first turn does not wait for them: its heads mostly win somewhere. With
+        `least` also those are skipped whose classes the posterior all rates below it. So may then their scores be.
         """
-        best = self.scores[:, 0].masked_fill(~shown, 1)
-        ran = torch.zeros_like(self.bounds, dtype=torch.bool)
-        for likely in TURNS:
-            may_win = self.bounds >= best.flatten(1).amin(1, keepdim=True)
-            turn = may_win & ~ran & (self.bounds >= max(likely, least))
-            ran |= turn
-            for head, rows in _by_head(turn.nonzero().tolist()):  # the one moment of a turn in which we wait
-                at = self._score(head, rows)
-                best[at] = torch.maximum(best[at], self.scores[at, self._first(head) : self.ends[head]].amax(1))
-        return self.scores
+        scores = background.new_zeros(len(background), self.channels[-1].stop, *background.shape[1:])
+        scores[:, 0] = background
+        best, left, likely = background.masked_fill(~shown, 1), self.bounds >= least, TURNS[0]
+        while left.any():
+            turn = left & (self.bounds >= likely)
+            if turn.any():
+                self._run(turn, scores)
+                best = torch.maximum(best, scores.amax(1))
+            left &= ~turn & (self.bounds >= best.flatten(1).amin(1, keepdim=True).cpu())  # here we wait
+            likely = next((bound for bound in TURNS if (self.bounds[left] >= bound).any()), 0.0)
+        return scores
 
-    def _first(self, head: int) -> int:
-        return self.ends[head] - self.classes[head]
-
-    def _score(self, head: int, rows: list[int]) -> Tensor:
-        at = torch.tensor(rows, device=self.scores.device)
-        self.scores[at, self._first(head) : self.ends[head]] = self.run(head, at)
-        self.ran += len(rows)
-        return at
-
-
-def _by_head(turn: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
-    """(row, head) -> each head with all its rows."""
-    rows: dict[int, list[int]] = {}
-    for row, head in turn:
-        rows.setdefault(head, []).append(row)
-    return iter(sorted(rows.items()))
+    def _run(self, turn: Tensor, scores: Tensor) -> None:
+        """turn: (B, heads) bool."""
+        columns = [[row for row, wanted in enumerate(column) if wanted] for column in turn.T.tolist()]
+        rows = {head: few_lengths(column) for head, column in enumerate(columns) if column}
+        at = torch.tensor([row for some in rows.values() for row in some], device=scores.device)
+        for head, some in zip(rows, torch.split(at, [len(some) for some in rows.values()]), strict=True):
+            scores[:, self.channels[head]].index_copy_(0, some, self.run(head, some))
+        self.ran += sum(map(len, columns))

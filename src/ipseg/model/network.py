@@ -17,6 +17,7 @@ from ipseg.model.decoder import Aspp
 from ipseg.model.fusible import fusible
 from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
 from ipseg.model.posterior import Posterior, pool_parts
+from ipseg.model.recording import recordable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,7 @@ class Encoder(nn.Module):
         stages, seen, pooled = self._maps(padded, boxes, len(images) if decoded is None else decoded)
         return Features(stages, seen, pooled, boxes, (padded.shape[-2], padded.shape[-1]), size)
 
+    @recordable
     @fusible
     def _maps(self, images: Tensor, boxes: Tensor, decoded: int) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         """Stages and decoder's output of the first pictures, and the posterior's view of all."""
@@ -154,6 +156,7 @@ class Network(nn.Module):
             freeze(old)
 
 
+@recordable
 def logits_of(head: nn.Module, features: Features) -> Tensor:
     """A head's logits at the size of the pictures, in float32."""
     logits: Tensor = head(features.decoded, features.stages)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ipseg.model.boxes import pool
+from ipseg.model.recording import recordable
 
 BINS = 2
 
@@ -33,6 +34,7 @@ class Posterior(nn.Module):
         self.classifiers.append(nn.Linear(self.width, classes))
         self.sizes.append(classes)
 
+    @recordable
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, |C_1:t|) logits, in the order of learning."""
         shared = self.shared(pooled)
