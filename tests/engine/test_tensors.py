@@ -72,9 +72,10 @@ def test_one_flipped_bit_is_refused_or_changes_nothing(tmp_path, whole):
     assert refused > 0.9 * len(whole)
 
 
-def test_a_file_of_another_program_is_refused(tmp_path):
+@pytest.mark.parametrize("header", [None, {"facts": "5", "checksum": "0"}, {"facts": "{", "checksum": "0"}])
+def test_a_file_of_another_program_is_refused(tmp_path, header):
     path = tmp_path / "a.safetensors"
-    save_file({"weight": torch.zeros(2)}, path)
+    save_file({"weight": torch.zeros(2)}, path, metadata=header)
     with pytest.raises(UserError, match="damaged"):
         load_tensors(path, "the weights")
 

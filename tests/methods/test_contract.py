@@ -86,9 +86,14 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
     return make
 
 
-def train(method: Method, batches: list[StepBatch], lr: float = 0.01) -> list[dict[str, float]]:
-    """Some iterations as the engine does them."""
+def train(method: Method, batches: list[StepBatch]) -> list[dict[str, float]]:
+    """The beginning of a step as the engine does it."""
     prepare(method, iter(batches))
+    return learn(method, batches)
+
+
+def learn(method: Method, batches: list[StepBatch], lr: float = 0.01) -> list[dict[str, float]]:
+    """Some iterations."""
     groups = [{"params": group.parameters, "lr": lr * group.factor} for group in method.parameter_groups()]
     optimiser, losses = torch.optim.SGD(groups, momentum=0.9, nesterov=True), []
     for iteration, batch in enumerate(batches):
@@ -181,12 +186,13 @@ def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batch
 
 @every_incremental
 def test_what_it_does_not_give_to_the_optimiser_stays_as_it_is(name, batches):
-    method = build(name, 2)
+    method, made = build(name, 2), batches(name)
+    prepare(method, iter(made))
     learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
     kept = {key for key, parameter in method.network.named_parameters() if id(parameter) not in learning}
     before, previous = state(method.network), getattr(method, "previous", None)
     old = state(previous) if previous is not None else {}
-    train(method, batches(name))
+    learn(method, made)
     after = state(method.network)
     changed = {key for key in before if not torch.equal(before[key], after[key])}
     assert changed

@@ -6,7 +6,7 @@ RUN/
   log.jsonl              one JSON object a line, as it goes
   results.json           what was measured, after every step
   step_00/               a finished step:
-    weights.safetensors    the tensors that this step made or changed
+    weights.safetensors    the tensors that this step made or changed, and the names of those that it took away
     memory/                what is remembered after it
     step.json              its measurements; written last, so that the step is whole once this is there
   step_01/checkpoint.safetensors   a step under way
@@ -133,17 +133,22 @@ class RunFolder:
         """All tensors of the model after a step: what each step up to it made or changed, the latest last."""
         merged: dict[str, Tensor] = {}
         for index in range(through + 1):
-            tensors, _ = load_tensors(self.step(index) / "weights.safetensors", f"the weights file of step {index}")
-            merged |= tensors
+            path = self.step(index) / "weights.safetensors"
+            tensors, facts = load_tensors(path, f"the weights file of step {index}")
+            gone = facts.get("gone", [])
+            if not isinstance(gone, list):
+                raise UserError(f'{path}: "gone" must be a list of names, got {gone!r}. Put a whole copy in its place.')
+            merged = {name: tensor for name, tensor in merged.items() if name not in gone} | tensors
         return merged
 
     def save_weights(self, index: int, network: nn.Module) -> None:
-        """Write the tensors that differ from what the steps before left."""
+        """Write the tensors that differ from what the steps before left, and name those that are no longer there."""
         before = self.weights(index - 1)
         state = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
         changed = {name: t for name, t in state.items() if name not in before or not t.equal(before[name])}
+        gone = sorted(before.keys() - state.keys())
         self.step(index).mkdir(exist_ok=True)
-        save_tensors(self.step(index) / "weights.safetensors", changed, {"step": index})
+        save_tensors(self.step(index) / "weights.safetensors", changed, {"step": index, "gone": gone})
 
     def finish_step(self, index: int, result: StepResult) -> None:
         """Record the measurements; from now on the step is whole."""

@@ -41,9 +41,9 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        facts = json.loads(header["facts"])
+        facts = dict(json.loads(header["facts"]))
         whole = header["checksum"] == str(_checksum(tensors, header["facts"]))
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise UserError(f"{what} is damaged: {path} ({error}). {_REMEDY}") from error
     if not whole:
         raise UserError(f"{what} is damaged: {path} does not have the checksum it was written with. {_REMEDY}")

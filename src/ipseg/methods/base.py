@@ -3,17 +3,21 @@
 A step of a run calls a method in this order:
 
     begin_step(step)        grow, freeze, keep what the previous model is needed for
-    prepare(batches)        optional: look at the step's pictures before anything moves
+    prepare(batches)        optional: look at the step's pictures before anything moves, build what the step alone needs
     loss(batch)             over and over, with parameter_groups, plan and train_mode around it
-    end_step(batches)       optional: change the trained network once more, or look at the pictures again
+    end_step(batches)       optional: change the trained network once more, look at the pictures again, tidy up
     predict(images)         until the next step begins, and ever after
 
 State. A run may be killed at any moment and must end with the same bits. What a method has learned lies in `network`,
 as parameters or buffers: they are saved after `end_step`, and during a step in checkpoints. Everything else is made
 anew when a run goes on: `begin_step` sees the network as the step before left it, and `prepare` the same batches, also
 when a checkpoint in the midst of the step is about to be loaded. So a copy of the previous model, thresholds or
-prototypes of the step need not be saved, as long as only these two make them. A buffer that begins to exist in a step
-must begin to exist in that step's `begin_step`, for then its place is there when the weights are read.
+prototypes of the step need not be saved, as long as only these two make them.
+
+Layers. A model is read from disk by `begin_step` of every step that it has learned and nothing else; then its weights
+are loaded over whatever values these left. So `begin_step` builds what the step leaves: buffers and layers begin to
+exist there, or cease to. What exists only while the step learns (a second branch beside a layer) is built by `prepare`,
+on the network's device, and taken away by `end_step`: the optimiser is made, and a checkpoint read, after `prepare`.
 """
 
 from __future__ import annotations
@@ -95,7 +99,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A method that looks at the step's pictures before it learns from them: PLOP's medians, region proposals."""
+    """A method that looks at the step's pictures before it learns from them (PLOP's medians), or rebuilds layers."""
 
     def prepare(self, batches: Iterable[StepBatch]) -> None:
         """`batches` show every picture of the step, laid as in training. They are made when they are asked for."""

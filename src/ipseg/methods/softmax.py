@@ -15,7 +15,7 @@ from ipseg.errors import require_at_least
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.network import ModelConfig, frozen_copy
+from ipseg.model.network import ModelConfig, frozen_copy, trainable
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 
@@ -72,11 +72,11 @@ class SoftmaxMethod(ABC, Generic[Config]):
         self.network.train()
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The backbone and the rest, both slower after the base step."""
+        """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""
         factor = 1.0 if self.step.index == 0 else self.config.later_lr
-        backbone = list(self.network.encoder.backbone.parameters())
+        backbone = trainable(self.network.encoder.backbone)
         known = {id(parameter) for parameter in backbone}
-        rest = [parameter for parameter in self.network.parameters() if id(parameter) not in known]
+        rest = [parameter for parameter in trainable(self.network) if id(parameter) not in known]
         return [ParameterGroup(backbone, factor * self.config.backbone_lr), ParameterGroup(rest, factor)]
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:

@@ -1,0 +1,48 @@
+"""The weights of a run: each step's file lies over those before it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.errors import UserError
+
+
+def network(**layers: float) -> nn.Module:
+    """Layers without inputs, each with one number."""
+    return nn.ParameterDict({name: torch.tensor([float(value)]) for name, value in layers.items()})
+
+
+def values(folder: RunFolder, through: int) -> dict[str, float]:
+    return {name: tensor.item() for name, tensor in folder.weights(through).items()}
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    """b changes in step 1, which has no a any more; step 2 has one again, and c is new."""
+    made = RunFolder(tmp_path)
+    made.save_weights(0, network(a=1, b=2))
+    made.save_weights(1, network(b=3))
+    made.save_weights(2, network(a=4, b=3, c=5))
+    return made
+
+
+def test_a_model_has_what_its_last_step_left_and_nothing_that_a_step_took_away(folder):
+    assert [values(folder, step) for step in range(3)] == [{"a": 1, "b": 2}, {"b": 3}, {"a": 4, "b": 3, "c": 5}]
+    tensors, facts = load_tensors(folder.step(2) / "weights.safetensors", "weights")
+    assert tensors.keys() == {"a", "c"}  # b is as step 1 left it
+    assert facts == {"step": 2, "gone": []}
+
+
+def test_files_that_name_nothing_gone_are_read_as_ever(folder):
+    save_tensors(folder.step(1) / "weights.safetensors", {"b": torch.tensor([3.0])}, {"step": 1})
+    assert values(folder, 1) == {"a": 1, "b": 3}
+
+
+def test_a_file_that_names_the_gone_in_another_form_is_refused(folder):
+    save_tensors(folder.step(1) / "weights.safetensors", {"b": torch.tensor([3.0])}, {"step": 1, "gone": 5})
+    with pytest.raises(UserError, match=r'weights\.safetensors: "gone" must be a list of names, got 5'):
+        folder.weights(1)
