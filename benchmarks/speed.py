@@ -233,7 +233,7 @@ def kernels(work: Callable[[], object], rounds: int = 3) -> dict[str, float]:
             work()
         torch.cuda.synchronize()
     costs = {event.key[:120]: event.self_device_time_total / rounds / 1000 for event in profiler.key_averages()}
-    first = sorted(costs, key=costs.__getitem__, reverse=True)[:15]
+    first = sorted(costs, key=costs.__getitem__, reverse=True)[:40]
     return {"all": round(sum(costs.values()), 2)} | {name: round(costs[name], 2) for name in first}
 
 

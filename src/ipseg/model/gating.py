@@ -7,8 +7,9 @@ it. So a head whose classes the posterior all but rules out loses everywhere, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,8 +30,9 @@ class Gate:
 
     def __init__(self, posterior: Tensor, classes: Sequence[int], run: RunHead) -> None:
         """posterior: (B, C), which is waited for here; classes: how many each head has, in their order."""
-        self.bounds = torch.stack([part.amax(1) for part in torch.split(posterior.cpu(), list(classes), dim=1)], dim=1)
-        self.channels = [slice(*ends) for ends in pairwise(accumulate(classes, initial=1))]
+        starts = [0, *accumulate(classes[:-1])]
+        self.bounds = torch.from_numpy(np.maximum.reduceat(posterior.cpu().numpy(), starts, axis=1))
+        self.channels = [slice(1 + start, 1 + start + count) for start, count in zip(starts, classes, strict=True)]
         self.run = run
         self.ran = 0
         """Heads run, over all pictures."""
