@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 
 import pytest
@@ -37,7 +38,7 @@ def test_the_encoder_is_one_graph(name):
     encoder, images = Encoder(config).eval(), torch.rand(3, 3, 64, 64)
     boxes = full_boxes(images)
     with torch.no_grad():
-        whole = traced(Encoder._maps.__wrapped__, fullgraph=True)(encoder, images, boxes, 2)
+        whole = traced(inspect.unwrap(Encoder._maps), fullgraph=True)(encoder, images, boxes, 2)
         plain = encoder(images, boxes, decoded=2)
     pairs = zip([*whole[0], *whole[1:]], [*plain.stages, plain.decoded, plain.pooled], strict=True)
     assert all(torch.allclose(*pair, atol=1e-4) for pair in pairs)
@@ -45,7 +46,7 @@ def test_the_encoder_is_one_graph(name):
 
 def test_heads_of_one_shape_share_what_was_compiled():
     decoded, stages = torch.rand(2, 8, 4, 4), (torch.rand(2, 3, 16, 16), torch.rand(2, 4, 8, 8), torch.rand(2, 5, 4, 4))
-    run = traced(Head.forward.__wrapped__, fullgraph=True)
+    run = traced(inspect.unwrap(Head.forward), fullgraph=True)
     heads = [Head(Trunk((3, 4, 5), 8, 8), 8, 3).eval() for _ in range(2)]
     run(heads[0], decoded, stages)
     with torch.compiler.set_stance("fail_on_recompile"):
