@@ -24,8 +24,6 @@ import numpy as np
 import plain
 import torch
 from PIL import Image
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.apps.cost import made_up
 from ipseg.data.batch import Picture, StepBatch
@@ -186,8 +184,6 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterato
         fixed_batch = made_up(stream.plan, recipe.training.crop, view.step, GPU)
         result = {"compute": rate(lambda: learn(fixed_batch), size, seconds)}
         result["kernels_ms"] = kernels(lambda: learn(fixed_batch))
-        if not (recipe.training.compile or recipe.training.graphs):
-            result["teraflop"] = operations(lambda: iterate(fixed_batch))
         batches_of_ours = endless(stream)
         result["end_to_end"] = rate(lambda: learn(next(batches_of_ours)), size, seconds)
     yield result | {"memory_gib": torch.cuda.max_memory_allocated() / 2**30, "took": time.perf_counter() - began}
@@ -235,13 +231,6 @@ def kernels(work: Callable[[], object], rounds: int = 3) -> dict[str, float]:
     costs = {event.key[:120]: event.self_device_time_total / rounds / 1000 for event in profiler.key_averages()}
     first = sorted(costs, key=costs.__getitem__, reverse=True)[:40]
     return {"all": round(sum(costs.values()), 2)} | {name: round(costs[name], 2) for name in first}
-
-
-def operations(work: Callable[[], object]) -> float:
-    """What one call computes, in 10^12 floating-point operations: products and convolutions, forward and backward."""
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        work()
-    return counter.get_total_flops() / 1e12
 
 
 def endless(stream: BatchStream) -> Iterator[StepBatch]:

@@ -1,0 +1,17 @@
+"""What an iteration computes: the count behind the share of a GPU's peak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+def test_the_count_is_that_of_the_network_and_fixed_views_save_the_encoder_a_part(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    from operations import teraflop
+
+    base = teraflop("r50 320 step 0", fixed=False)
+    assert base == pytest.approx(4.01, abs=0.01)  # what torch counted while a GPU computed it
+    assert teraflop("r50 320 step 4", fixed=True) < teraflop("r50 320 step 4", fixed=False)
