@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from ipseg.data.batch import Batch, Picture
 from ipseg.data.loading import read_ahead
 from ipseg.data.pile import pile_of
 from ipseg.data.source import Split
+from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.evaluation.confusion import ConfusionMatrix
@@ -87,7 +89,8 @@ def evaluate(
     confusion = ConfusionMatrix(1 + seen, team.device)
     pictures = ImageLevel()
     mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16")
-    with recording(wanted=config.graphs and team.device.type == "cuda"):
+    sizes = many_sizes() if config.view == "whole" else nullcontext()
+    with sizes, recording(wanted=config.graphs and team.device.type == "cuda"):
         for batch in batches(split, scenario, step, config, team):
             with mixed, fusing(wanted=config.compile):
                 prediction = method.predict(batch.images, batch.boxes)

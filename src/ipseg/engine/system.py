@@ -6,6 +6,8 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,16 @@ def set_deterministic(*, wanted: bool) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(wanted)
     torch.backends.cudnn.benchmark = not wanted
+
+
+@contextmanager
+def many_sizes() -> Iterator[None]:
+    """While it lasts cuDNN does not try out all its ways at every new size: that pays only where sizes come again."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def describe_system() -> dict[str, Any]:

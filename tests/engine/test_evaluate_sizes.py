@@ -1,0 +1,47 @@
+"""cuDNN's search for its fastest way: not while pictures have sizes of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ipseg.engine.evaluate import EvaluationConfig, evaluate
+from ipseg.engine.team import Team
+from ipseg.methods.base import Prediction
+from ipseg.scenario.split import ScenarioConfig
+
+
+class TwoPictures:
+    """Of two sizes, all background."""
+
+    names = ("a", "b")
+
+    def image(self, index):
+        return np.zeros((32, 32 + 32 * index, 3), np.uint8)
+
+    def mask(self, index):
+        return np.zeros((32, 32 + 32 * index), np.uint8)
+
+
+class Notes:
+    """A method that notes whether the search is on."""
+
+    def __init__(self) -> None:
+        self.searching: list[bool] = []
+
+    def predict(self, images, _boxes=None):
+        self.searching.append(torch.backends.cudnn.benchmark)
+        scores = torch.zeros(len(images), 2, *images.shape[-2:])
+        return Prediction(scores, scores)
+
+
+@pytest.mark.parametrize(("view", "searches"), [("whole", [False, False]), ("centre_crop", [True])])
+def test_cudnn_searches_only_where_pictures_have_one_size(monkeypatch, view, searches):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    scenario = ScenarioConfig(name="1-1").build("folder", ["cow"])
+    method = Notes()
+    config = EvaluationConfig(view=view, crop=32)
+    evaluate(method, TwoPictures(), scenario, scenario.steps[0], config, Team(torch.device("cpu")))
+    assert method.searching == searches
+    assert torch.backends.cudnn.benchmark
