@@ -22,7 +22,7 @@ from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import NEITHER, coupled_labels, permanent_labels, temporary_labels
-from ipseg.model.network import Network
+from ipseg.model.network import Network, logits_of
 from ipseg.scenario.split import IGNORE, Scenario, Step
 
 
@@ -191,8 +191,7 @@ def head_scores(model: Model, image: NDArray[np.uint8], *, decoupled: bool) -> t
     features = network.encoder(as_tensor(image, model.device))
 
     def scores(head: torch.nn.Module) -> NDArray[np.float32]:
-        logits = features.enlarge(head(features.decoded, features.stages).float())
-        probabilities: NDArray[np.float32] = logits[0].sigmoid().cpu().numpy()
+        probabilities: NDArray[np.float32] = logits_of(head, features)[0].sigmoid().cpu().numpy()
         return probabilities
 
     extra = ["c_f", "c'_b"] if decoupled else []

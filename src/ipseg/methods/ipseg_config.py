@@ -83,6 +83,10 @@ class IPSegConfig:
     gate_threshold: float = 0.05
     """Of the bounded gate."""
 
+    own_decoders: bool = False
+    """Each later head begins with a copy of the decoder, which learns with it; the backbone stays frozen. Off: all
+    heads share the decoder of the base step (the paper's)."""
+
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
 
@@ -135,4 +139,5 @@ class IPSegConfig:
         """Make the method with its network."""
         from ipseg.methods.ipseg import IPSeg
 
-        return IPSeg(self, Network(model, posterior=self.image_posterior, pretrained=pretrained))
+        network = Network(model, posterior=self.image_posterior, own_decoders=self.own_decoders, pretrained=pretrained)
+        return IPSeg(self, network)

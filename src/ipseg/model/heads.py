@@ -55,6 +55,8 @@ class Head(nn.Module):
     def __init__(self, trunk: Trunk | SmallTrunk, width: int, outputs: int) -> None:
         super().__init__()
         self.trunk = trunk
+        self.decoder: nn.Module | None = None
+        """Its own, of the backbone's last stage; none: it reads the one that all share."""
         self.classifier = nn.Conv2d(width, outputs, 1)
 
     @fusible

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import torch
@@ -58,6 +58,8 @@ class Features:
     stages: tuple[Tensor, ...]
     """The backbone's first three stages, finest first."""
     decoded: Tensor
+    last: Tensor | None
+    """The backbone's last stage, where heads decode it themselves."""
     pooled: Tensor
     """The posterior's view of the last stage. It may be of more pictures than the others."""
     boxes: Tensor
@@ -68,8 +70,10 @@ class Features:
     """Size of the pictures as they came."""
 
     def __getitem__(self, rows: slice | Tensor) -> Features:
-        stages = tuple(stage[rows] for stage in self.stages)
-        return Features(stages, self.decoded[rows], self.pooled[rows], self.boxes[rows], self.canvas, self.size)
+        stages, last = tuple(stage[rows] for stage in self.stages), None if self.last is None else self.last[rows]
+        return replace(
+            self, stages=stages, decoded=self.decoded[rows], last=last, pooled=self.pooled[rows], boxes=self.boxes[rows]
+        )
 
     def enlarge(self, logits: Tensor) -> Tensor:
         """Logits of a head at the size of the pictures."""
@@ -77,10 +81,14 @@ class Features:
 
 
 class Encoder(nn.Module):
-    """Backbone and decoder: everything that is frozen after the base step."""
+    """Backbone and decoder: everything that is frozen after the base step.
 
-    def __init__(self, config: ModelConfig, *, pretrained: bool = True) -> None:
+    keep_last: some heads will have decoders of their own.
+    """
+
+    def __init__(self, config: ModelConfig, *, keep_last: bool = False, pretrained: bool = True) -> None:
         super().__init__()
+        self.keep_last = keep_last
         self.backbone = config.backbone.build(pretrained=pretrained)
         self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
 
@@ -92,24 +100,28 @@ class Encoder(nn.Module):
         boxes = full_boxes(images) if boxes is None else boxes
         size = (images.shape[-2], images.shape[-1])
         padded = _pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
-        stages, seen, pooled = self._maps(padded, boxes, len(images) if decoded is None else decoded)
-        return Features(stages, seen, pooled, boxes, (padded.shape[-2], padded.shape[-1]), size)
+        maps = self._maps(padded, boxes, len(images) if decoded is None else decoded)
+        return Features(*maps, boxes, (padded.shape[-2], padded.shape[-1]), size)
 
     @recordable
     @fusible
-    def _maps(self, images: Tensor, boxes: Tensor, decoded: int) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-        """Stages and decoder's output of the first pictures, and the posterior's view of all."""
+    def _maps(
+        self, images: Tensor, boxes: Tensor, decoded: int
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None, Tensor]:
+        """Stages, decoder's output and last stage of the first pictures, and the posterior's view of all."""
         canvas = (images.shape[-2], images.shape[-1])
-        *stages, last = self.backbone(images, inside(boxes, canvas))
-        seen = self.decoder(last[:decoded], boxes[:decoded], canvas)
-        return tuple(stage[:decoded] for stage in stages), seen, pool_parts(last, boxes, canvas)
+        stages = self.backbone(images, inside(boxes, canvas))
+        pooled = pool_parts(stages[-1], boxes, canvas)
+        *finer, last = (stage[:decoded] for stage in stages)
+        seen = self.decoder(last, boxes[:decoded], canvas)
+        return tuple(finer), seen, last if self.keep_last else None, pooled
 
 
 class Network(nn.Module):
     """The network of IPSeg and SSUL. Its branches are called by the method, on the features of one pass.
 
     head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
-    unknown channel alone (SSUL).
+    unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's.
     """
 
     def __init__(
@@ -119,11 +131,12 @@ class Network(nn.Module):
         posterior: bool = True,
         head: Literal["ipseg", "ssul"] = "ipseg",
         apart: bool = False,
+        own_decoders: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
         self.config, self.head = config, head
-        self.encoder = Encoder(config, pretrained=pretrained)
+        self.encoder = Encoder(config, keep_last=own_decoders, pretrained=pretrained)
         self.permanent = self._head(1 if apart else 2)
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
@@ -143,6 +156,8 @@ class Network(nn.Module):
     def grow(self, outputs: int, classes: int) -> Head:
         """Add a temporary branch with that many channels, and the posterior's classifier for that many classes."""
         head = self._head(outputs)
+        if self.encoder.keep_last and self.temporary:
+            head.decoder = copy.deepcopy(self.encoder.decoder).requires_grad_()
         self.temporary.append(head)
         if self.posterior is not None:
             self.posterior.grow(classes)
@@ -159,7 +174,9 @@ class Network(nn.Module):
 @recordable
 def logits_of(head: nn.Module, features: Features) -> Tensor:
     """A head's logits at the size of the pictures, in float32."""
-    logits: Tensor = head(features.decoded, features.stages)
+    decoder = getattr(head, "decoder", None)
+    decoded = decoder(features.last, features.boxes, features.canvas) if decoder else features.decoded
+    logits: Tensor = head(decoded, features.stages)
     return features.enlarge(logits.float())
 
 
