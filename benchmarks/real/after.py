@@ -20,28 +20,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from opened import Counts, Opened
 from torch import Tensor, nn
 
 from ipseg.apps.evaluate import require_outside
-from ipseg.apps.model import inference_recipe
 from ipseg.data.batch import Batch
-from ipseg.engine.evaluate import EvaluationConfig, batches
-from ipseg.engine.experiment import restore
+from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.system import choose_device
-from ipseg.engine.team import Team
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
-from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.fusible import fusing
-from ipseg.scenario.split import BACKGROUND, IGNORE
+from ipseg.model.heads import Head
+from ipseg.scenario.split import IGNORE
 
 VERSION = 1
 VALUES: dict[str, tuple[float | str, ...]] = {
@@ -55,7 +51,6 @@ READINGS = ("as_is", "normalised")
 """Scores as the method compares them, and divided by their sum over classes: sigmoids do not add up to 1."""
 Way = tuple[str, float | str]
 OWN: Way = ("own", "")
-Counts = NDArray[np.int64]
 
 
 def own_values(config: IPSegConfig) -> dict[str, Any]:
@@ -91,10 +86,19 @@ class Once(nn.Module):
         return self.said
 
 
+class OnceHead(Once):
+    """A head, whose decoder is asked by whoever asks the head."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        self.decoder = None if head.decoder is None else Once(head.decoder)
+
+
 def ask_once(network: Any) -> None:
     """From now on all settings of inference share one pass through encoder and heads."""
-    network.encoder, network.permanent = Once(network.encoder), Once(network.permanent)
-    network.temporary = nn.ModuleList(Once(head) for head in network.temporary)
+    network.encoder = Once(network.encoder)
+    network.permanent = OnceHead(network.permanent)
+    network.temporary = nn.ModuleList(OnceHead(head) for head in network.temporary)
 
 
 class WrongPixels:
@@ -159,39 +163,25 @@ def look(
 
 def measure(run: Path, recorded: RunResult, device: torch.device, assignments: Sequence[str]) -> dict[str, Any]:
     """Everything about one run, in one pass over its validation pictures."""
-    folder = RunFolder.open(run)
-    recipe = inference_recipe(folder, assignments)
-    source, learned = recipe.source(), folder.scenario(recipe)
-    step, base = learned.steps[-1], learned.steps[0].new
-    if missing := [name for name in step.seen if name not in source.classes]:
-        raise UserError(f"{run}: its data has no class {', '.join(missing)}, so what is wrong cannot be said.")
-    scenario = replace(learned, data_classes=source.classes)
-    method = restore(recipe, folder, scenario, step.index, device)
-    config: object = recipe.method
-    settings, own = {OWN: config}, None
+    opened = Opened.of(run, device, assignments)
+    names, evaluation, config = opened.names, opened.recipe.evaluation, opened.recipe.method
+    settings: dict[Way, object] = {OWN: config}
+    own = None
     if isinstance(config, IPSegConfig):
-        ask_once(method.network)
+        ask_once(opened.method.network)
         settings, own = settings | ways(config), own_values(config)
-    names, new = (BACKGROUND, *step.seen), step.seen[len(base) :]
-    pictures = batches(source.val, scenario, step, recipe.evaluation, Team(device))
-    confusions, wrong = look(method, pictures, len(names), settings, recipe.evaluation)
-
-    def miou(way: Way) -> dict[str, float | None]:
-        values = dict(zip(names, iou(confusions[way], recipe.evaluation.absent), strict=True))
-        groups = miou_groups(values, base, new)
-        return {group: groups[group] for group in ("all", "base", "new")}
-
+    confusions, wrong = look(opened.method, opened.pictures(), len(names), settings, evaluation)
     curves: dict[str, list[dict[str, Any]]] = {}
     for name, value in list(settings)[1:]:
-        curves.setdefault(name, []).append({"value": value, **miou((name, value))})
+        curves.setdefault(name, []).append({"value": value, **opened.miou(confusions[name, value])})
     return {
         **{key: getattr(recorded, key) for key in ("name", "method", "scenario", "setting", "seed")},
         "set": list(assignments),
         "device": device.type,
-        "base": list(base),
-        "new": list(new),
+        "base": list(opened.base),
+        "new": list(opened.new),
         "recorded": recorded.steps[-1].miou["all"],
-        "miou": miou(OWN),
+        "miou": opened.miou(confusions[OWN]),
         "own": own,
         "curves": curves,
         "pixels": dict(zip(names, confusions[OWN].sum(1).tolist(), strict=True)),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.engine.experiment import run
@@ -17,6 +19,9 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.results import RunResult
 
 REAL = Path(__file__).parents[2] / "benchmarks" / "real"
+
+
+sys.path.append(str(REAL))  # as if one of them were run: they share files
 
 
 def script(name: str) -> ModuleType:
@@ -28,7 +33,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-AFTER, FIGURES = script("after"), script("figures")
+AFTER, FIGURES, ORACLES = script("after"), script("figures"), script("oracles")
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +129,39 @@ def test_every_figure_is_drawn_and_a_wrong_row_is_named(measured, tmp_path, caps
     assert {"probabilities", "probabilities_by_truth", "mean_probabilities", "alphas", "image_accuracy"} <= names
     assert FIGURES.main([str(measured), "--out", str(tmp_path), "--runs", "ipsg"]) == 2
     assert "Did you mean ipseg" in capsys.readouterr().err
+
+
+def test_oracles_replace_one_part_and_leave_the_others(tiny_run, joint_run, tmp_path, capsys):
+    out = tmp_path / "oracles.json"
+    assert ORACLES.main([str(joint_run), str(tiny_run), "--out", str(out), "--device", "cpu"]) == 0
+    assert f"{joint_run}: left out" in capsys.readouterr().err
+    ((name, found),) = json.loads(out.read_text())["runs"].items()
+    assert name == tiny_run.name
+    final = RunResult.read(tiny_run / "results.json").steps[-1]
+    assert found["miou"]["as it is"]["all"] == final.miou["all"]
+    assert set(found["miou"]) == set(ORACLES.WAYS)
+
+
+def test_heads_with_decoders_of_their_own_are_measured_too(make_tiny, tmp_path):
+    path, out = tmp_path / "own", tmp_path / "after.json"
+    run(make_recipe(make_tiny() | {"method": {"name": "ipseg", "own_decoders": True}}), path, quiet=True)
+    assert AFTER.main([str(path), "--out", str(out), "--device", "cpu"]) == 0
+    found = entry(out, path)
+    assert found["miou"]["all"] == found["recorded"]
+
+
+def test_a_told_posterior_says_the_truth_or_divides_by_the_largest():
+    real = torch.nn.Identity()
+    real.sizes = [2, 1]
+    told, logits = ORACLES.Told(real), torch.tensor([[0.2, 0.4, 0.1]]).logit()
+    assert torch.equal(told(logits), logits)
+    told.relative = True
+    assert torch.allclose(told(logits).sigmoid(), torch.tensor([[0.5, 1.0, 0.25]]), atol=1e-5)
+    told.truth = torch.tensor([[True, False, True]])
+    assert told(logits).sigmoid().tolist() == [[1.0, pytest.approx(0, abs=1e-9), 1.0]]
+
+
+def test_a_known_foreground_leaves_the_choice_of_its_class():
+    scores = torch.tensor([[[[0.9, 0.9, 0.1]], [[0.1, 0.2, 0.3]], [[0.3, 0.1, 0.2]]]])
+    truth = torch.tensor([[[2, 1, 0]]])
+    assert ORACLES.among(scores, truth).tolist() == [[[2, 1, 0]]]

@@ -1,0 +1,75 @@
+"""A finished run and the pictures that it is measured on: what after.py and oracles.py begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipseg.apps.model import inference_recipe
+from ipseg.data.batch import Batch
+from ipseg.data.source import Source
+from ipseg.engine.evaluate import batches
+from ipseg.engine.experiment import restore
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe
+from ipseg.engine.team import Team
+from ipseg.errors import UserError
+from ipseg.evaluation.metrics import iou, miou_groups
+from ipseg.scenario.split import BACKGROUND, Scenario
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run with its model as it stood after the last step."""
+
+    recipe: Recipe
+    method: Any
+    scenario: Scenario
+    source: Source
+    device: torch.device
+
+    @classmethod
+    def of(cls, run: Path, device: torch.device, assignments: Sequence[str]) -> Opened:
+        """Its data may have moved: `assignments` say where it is."""
+        folder = RunFolder.open(run)
+        recipe = inference_recipe(folder, assignments)
+        source, learned = recipe.source(), folder.scenario(recipe)
+        step = learned.steps[-1]
+        if missing := [name for name in step.seen if name not in source.classes]:
+            raise UserError(f"{run}: its data has no class {', '.join(missing)}, so what is wrong cannot be said.")
+        scenario = replace(learned, data_classes=source.classes)
+        return cls(recipe, restore(recipe, folder, scenario, step.index, device), scenario, source, device)
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """The classes of the base step."""
+        return self.scenario.steps[0].new
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """Those of later steps."""
+        return self.scenario.steps[-1].seen[len(self.base) :]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the channels."""
+        return BACKGROUND, *self.base, *self.new
+
+    def pictures(self) -> Iterable[Batch]:
+        """Those that the run is measured on."""
+        step = self.scenario.steps[-1]
+        return batches(self.source.val, self.scenario, step, self.recipe.evaluation, Team(self.device))
+
+    def miou(self, confusion: Counts) -> dict[str, float | None]:
+        """All, base and new."""
+        values = dict(zip(self.names, iou(confusion, self.recipe.evaluation.absent), strict=True))
+        groups = miou_groups(values, self.base, self.new)
+        return {group: groups[group] for group in ("all", "base", "new")}
