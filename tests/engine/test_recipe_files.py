@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,14 @@ def test_the_nearest_name_is_offered_in_subfolders_too():
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.stem)
 def test_a_recipe_without_a_base_lists_every_setting(path):
     assert yaml.safe_load(path.read_text(encoding="utf-8")) == to_dict(load_recipe(path))
+
+
+@pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.stem)
+def test_a_recipe_without_a_base_has_the_methods_defaults_but_where_it_means_to_differ(path):
+    recipe = loaded(path)
+    small = "known_classes pseudo_min_share rehearsal posterior_current unknown posterior_lr backbone_lr"
+    meant = {f"method.{name}" for name in small.split()} if recipe.data.name == "scenes" else set()
+    assert differing(recipe, replace(recipe, method=type(recipe.method)())) == meant
 
 
 @pytest.mark.parametrize("path", BASED, ids=lambda path: path.stem)
