@@ -19,7 +19,7 @@ def varied_table(found: Sequence[Section], _wanted: object) -> str:
     tables = []
     for section in found:
         for setting, runs in _by_setting(section).items():
-            values = list(dict.fromkeys(value for tried in runs.values() for value in tried))
+            values = _in_order({value for tried in runs.values() for value in tried})
             rows = [[escaped(run), *_cells(tried, values)] for run, tried in runs.items()]
             lines = [[f"`{setting}`", *values], ["---", *["---:"] * len(values)], *rows]
             tables.append("\n".join(map(table_line, lines)))
@@ -38,6 +38,14 @@ def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
         if value and "=" not in value:
             found.setdefault(setting, {}).setdefault(run, {})[value] = line
     return found
+
+
+def _in_order(values: set[str]) -> list[str]:
+    """Numbers by size, words by the alphabet."""
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return sorted(values)
 
 
 def _cells(tried: Tried, values: Sequence[str]) -> list[str]:

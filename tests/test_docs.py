@@ -40,8 +40,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def prose(page: Path) -> str:
-    """The page without its blocks of code."""
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    """The page without its blocks of code and its comments."""
+    return re.sub(r"^```.*?^```|<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 # ---- links ------------------------------------------------------------------------------------------------------
@@ -105,6 +105,9 @@ def check_assignment(command: str, parsed: dict, assignment: str) -> None:
     """A `--set` names a setting that exists and, once a run is trained, one that may still change."""
     if command in ("train", "cost"):
         assert load_recipe(parsed["recipe"], [assignment])
+    elif command == "sweep":
+        grid = yaml.safe_load((ROOT / parsed["grid"]).read_text(encoding="utf-8"))
+        assert load_recipe((ROOT / parsed["grid"]).parent / grid["base"], [assignment])
     elif command == "learn":
         require_free(assignment)
         assert load_recipe("scenes_6-2_ipseg", [assignment])
