@@ -63,6 +63,15 @@ def test_the_page_says_with_what_it_was_made(whole):
     assert "resnet10t" in facts
 
 
+def test_the_page_says_which_pictures_were_measured(whole, tiny_run, tmp_path):
+    assert "validation pictures." in whole
+    held_out = tmp_path / "run"
+    shutil.copytree(tiny_run, held_out)
+    recipe = held_out / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("held_out: 0.0", "held_out: 0.5"))
+    assert "training pictures that were held out." in written([held_out], tmp_path, pictures=0)
+
+
 def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):
     assert str(tiny_run) not in whole
     assert str(Path.home()) not in whole

@@ -134,12 +134,15 @@ def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[t
 
 def introduction(sections: Sequence[Section]) -> str:
     """What the page is about, in a sentence or two."""
-    runs = sum(len(line.entries) for section in sections for line in section.lines)
+    entries = [entry for section in sections for line in section.lines for entry in line.entries]
+    runs = f"{len(entries)} run{'' if len(entries) == 1 else 's'}"
     places = ", ".join(section.title for section in sections)
     images = {row.results[0].steps[-1].images for section in sections for row in drawn(section)} - {0}
-    measured = f" Measured on {' and '.join(map(str, sorted(images)))} validation pictures." if images else ""
+    held_out = any(entry.settings.get("evaluation.held_out") for entry in entries)
+    kind = "training pictures that were held out" if held_out else "validation pictures"
+    measured = f" Measured on {' and '.join(map(str, sorted(images)))} {kind}." if images else ""
     return (
-        f"{runs} run{'' if runs == 1 else 's'} of {places}. A step brings new classes with their labels alone; "
+        f"{runs} of {places}. A step brings new classes with their labels alone; "
         f"after each, the model is asked for all classes that it has met so far.{measured}"
     )
 

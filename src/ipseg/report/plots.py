@@ -22,6 +22,8 @@ READINGS = {
 }
 """The ways to say which classes are in a picture."""
 _DASHES = ("-", "--", ":", "-.")
+_SHORT = 14
+"""Names of up to so many letters stand three in a line."""
 
 
 def miou_over_steps(rows: Sequence[Drawn]) -> str:
@@ -139,7 +141,9 @@ def iou_per_class(rows: Sequence[Drawn]) -> str:
             if all(row.iou()[-1].get(name) is None for row in rows):
                 axes.text(1, place, "none in validation", va="center", alpha=0.65, fontsize=8.5)
         title = {"title": "IoU of every class after the last step, %", "alignment": "left"}
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, handlelength=0.9, handleheight=0.9, **title)
+        columns = 3 if all(len(row.name) <= _SHORT for row in rows) else 2
+        sizes = {"handlelength": 0.9, "handleheight": 0.9}
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False, **sizes, **title)
         return svg(figure, "IoU of every class after the last step; the heat maps tell the same numbers")
 
 
