@@ -59,7 +59,11 @@ class Wanted:
         """The table, and what a reader must know to read it."""
         if self.table not in TABLES:
             raise unknown("table", self.table, TABLES)
-        return TABLES[self.table](_of_scenario(sections(with_bounds(self._chosen())), self.scenario), self)
+        return TABLES[self.table](self.sections(), self)
+
+    def sections(self) -> list[Section]:
+        """What was asked for, a scenario each."""
+        return _of_scenario(sections(with_bounds(self._chosen())), self.scenario)
 
     def _chosen(self) -> list[Entry]:
         entries = read(self.files)

@@ -31,6 +31,7 @@ def load(name: str) -> ModuleType:
 collect = load("collect")
 load("varied")
 tables = load("tables")
+curves = load("curves")
 
 
 def run_main(module: ModuleType, monkeypatch, *words: object) -> None:
@@ -324,3 +325,11 @@ def test_the_tables_of_our_own_pages_are_made_of_the_results_in_the_repository()
         text = page.read_text(encoding="utf-8")
         if f"\n{tables.BEGIN}" in text:
             assert tables.filled(text, page.name) == text
+
+
+def test_the_result_is_drawn_from_the_files_of_the_repository(tmp_path, capsys):
+    field, out = ROOT / "benchmarks" / "results" / "2026-11-15_field.jsonl", tmp_path / "field.svg"
+    assert curves.main([str(field), "--scenario", "3-1", "--run", "ipseg", "--run", "joint", "--out", str(out)]) == 0
+    assert "ipseg 72.1" in out.read_text(encoding="utf-8")
+    assert curves.main([str(field), "--scenario", "9-1", "--out", str(out)]) == 2
+    assert 'scenario "9-1"' in capsys.readouterr().err

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.report.groups import Drawn, Mean, longest
-from ipseg.report.plot_style import GRID, INK, NARROW, WIDTH, label_ends, new_figure, short, styled, svg
+from ipseg.report.plot_style import INK, NARROW, WIDTH, label_ends, new_figure, short, styled, svg
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 """A loss -> (place, value): a place is the step's number plus the share of the step that is done."""
@@ -21,6 +22,8 @@ READINGS = {
     "both": "by the finished label map",
 }
 """The ways to say which classes are in a picture."""
+MIOU_TITLE = "mIoU over all classes learned so far, %"
+CLASSES_TITLE = "IoU of every class after the last step, %"
 _DASHES = ("-", "--", ":", "-.")
 _SHORT = 14
 """Names of up to so many letters stand three in a line."""
@@ -28,8 +31,16 @@ _SHORT = 14
 
 def miou_over_steps(rows: Sequence[Drawn]) -> str:
     """The mIoU over all classes after every step, one labelled line a row; one that learned at once is a level line."""
-    title = "mIoU over all classes learned so far, %"
-    return _over_steps(rows, lambda step: step.miou.get("all"), title, "mIoU over all classes after every step")
+    return _over_steps(rows, _all, MIOU_TITLE, "mIoU over all classes after every step")
+
+
+def draw_miou_over_steps(axes: Axes, rows: Sequence[Drawn]) -> None:
+    """The same, for a figure of its own."""
+    _draw_over_steps(axes, rows, _all, MIOU_TITLE)
+
+
+def _all(step: StepResult) -> float | None:
+    return step.miou.get("all")
 
 
 def image_accuracy(rows: Sequence[Drawn], reading: str) -> str | None:
@@ -55,23 +66,29 @@ def _over_steps(
 ) -> str:
     with styled():
         figure, axes = new_figure(3.1 if width == WIDTH else 2.6, width)
-        last = max((step.step for step in longest(rows)), default=0)
-        ends, top = [], 10.0
-        for row in rows:
-            means = [mean for mean in row.over_steps(value) if mean.mean is not None]
-            if means:
-                end = _line(axes, row, means, last)
-                ends.append((end, f"{short(row.name)} {end:.1f}", row.colour))
-                top = max(top, *(mean.mean + (mean.spread or 0) for mean in means if mean.mean is not None))
-        axes.set_ylim(0, min(100.0, 1.1 * top))
-        axes.set_xlim(-0.08 * max(last, 1), max(last, 1) * 1.02)
-        axes.set_xticks(range(0, last + 1, 1 + last // 12))
-        axes.grid(visible=False, axis="x")
-        axes.set_xlabel("step")
-        axes.set_title(title, loc="left", fontsize=9)
-        label_ends(axes, ends)
+        _draw_over_steps(axes, rows, value, title)
         told = "; ".join(f"{row.name} {_told(row.over_steps(value))}" for row in rows)
         return svg(figure, f"{what}. {told}")
+
+
+def _draw_over_steps(
+    axes: Axes, rows: Sequence[Drawn], value: Callable[[StepResult], float | None], title: str
+) -> None:
+    last = max((step.step for step in longest(rows)), default=0)
+    ends, top = [], 10.0
+    for row in rows:
+        means = [mean for mean in row.over_steps(value) if mean.mean is not None]
+        if means:
+            end = _line(axes, row, means, last)
+            ends.append((end, f"{short(row.name)} {end:.1f}", row.colour))
+            top = max(top, *(mean.mean + (mean.spread or 0) for mean in means if mean.mean is not None))
+    axes.set_ylim(0, min(100.0, 1.1 * top))
+    axes.set_xlim(-0.08 * max(last, 1), max(last, 1) * 1.02)
+    axes.set_xticks(range(0, last + 1, 1 + last // 12))
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("step")
+    axes.set_title(title, loc="left", fontsize=9)
+    label_ends(axes, ends)
 
 
 def _line(axes: Axes, row: Drawn, means: Sequence[Mean], last: int) -> float:
@@ -120,31 +137,41 @@ def training_curve(row: Drawn, curves: Curves) -> str:
 
 def iou_per_class(rows: Sequence[Drawn]) -> str:
     """IoU of every class after the last step, in the order of learning: bars, or dots where bars would be too many."""
-    groups = _groups(rows)
-    places = _places(groups)
-    bars = len(places) * len(rows) <= 100
-    height = 0.09 + 0.075 * max(2, len(rows)) if bars else 0.17
+    places = _places(_groups(rows))
+    height = 0.09 + 0.075 * max(2, len(rows)) if _as_bars(places, rows) else 0.17
     with styled():
         figure, axes = new_figure(1.1 + height * (max(places.values(), default=0) + 1))
-        for position, row in enumerate(rows):
-            iou = row.iou()[-1]
-            values = [math.nan if (value := iou.get(name)) is None else value for name in places]
-            style: dict[str, Any] = {"color": row.colour, "label": short(row.name)}
-            if bars:
-                thick = 0.8 / len(rows)
-                shift = (position - (len(rows) - 1) / 2) * thick
-                axes.barh([y + shift for y in places.values()], values, height=thick * 0.88, **style)
-            else:
-                axes.plot(values, list(places.values()), "o", markersize=4, alpha=0.85, clip_on=False, **style)
-        _name_rows(axes, groups, places, dots=not bars)
-        for name, place in places.items():
-            if all(row.iou()[-1].get(name) is None for row in rows):
-                axes.text(1, place, "none in validation", va="center", alpha=0.65, fontsize=8.5)
-        title = {"title": "IoU of every class after the last step, %", "alignment": "left"}
+        draw_iou_per_class(axes, rows)
+        title = {"title": CLASSES_TITLE, "alignment": "left"}
         columns = 3 if all(len(row.name) <= _SHORT for row in rows) else 2
         sizes = {"handlelength": 0.9, "handleheight": 0.9}
         figure.legend(loc="outside upper left", ncols=columns, frameon=False, **sizes, **title)
         return svg(figure, "IoU of every class after the last step; the heat maps tell the same numbers")
+
+
+def draw_iou_per_class(axes: Axes, rows: Sequence[Drawn]) -> None:
+    """The same without title and legend, for a figure of its own."""
+    groups = _groups(rows)
+    places = _places(groups)
+    bars = _as_bars(places, rows)
+    for position, row in enumerate(rows):
+        iou = row.iou()[-1]
+        values = [math.nan if (value := iou.get(name)) is None else value for name in places]
+        style: dict[str, Any] = {"color": row.colour, "label": short(row.name)}
+        if bars:
+            thick = 0.8 / len(rows)
+            shift = (position - (len(rows) - 1) / 2) * thick
+            axes.barh([y + shift for y in places.values()], values, height=thick * 0.88, **style)
+        else:
+            axes.plot(values, list(places.values()), "o", markersize=4, alpha=0.85, clip_on=False, **style)
+    _name_rows(axes, groups, places, dots=not bars)
+    for name, place in places.items():
+        if all(row.iou()[-1].get(name) is None for row in rows):
+            axes.text(1, place, "none in validation", va="center", alpha=0.65, fontsize=8.5)
+
+
+def _as_bars(places: Mapping[str, float], rows: Sequence[Drawn]) -> bool:
+    return len(places) * len(rows) <= 100
 
 
 def _groups(rows: Sequence[Drawn]) -> dict[str, list[str]]:
@@ -177,6 +204,6 @@ def _name_rows(axes: Axes, groups: dict[str, list[str]], places: dict[str, float
     axes.spines["left"].set_visible(False)
     for title, names in groups.items():
         if title:
-            axes.axhline(places[names[0]] - 0.8, color=GRID, linewidth=1.2)
+            axes.axhline(places[names[0]] - 0.8, color=mpl.rcParams["grid.color"], linewidth=1.2)
             place: dict[str, Any] = {"ha": "right", "va": "top", "alpha": 0.65, "fontsize": 8.5}
             axes.text(100, places[names[0]] - 0.7, title, **place)
