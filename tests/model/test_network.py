@@ -11,7 +11,7 @@ from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.model.network import ModelConfig, Network, switch
 from ipseg.scenario.split import ScenarioConfig
 
 CLASSES = ("cat", "cow", "dog")
@@ -130,3 +130,15 @@ def test_pictures_of_different_sizes_are_evaluated_as_if_alone(resnet, batch_siz
 def test_shapes_that_no_network_has_are_refused_by_name(setting, value):
     with pytest.raises(UserError, match=rf"model\.{setting}"):
         ModelConfig(**{setting: value})
+
+
+def test_switching_modes_leaves_every_module_as_train_and_eval_do():
+    config = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=8, rates=(1,))
+    network = Network(config, own_decoders=True)
+    for training in (True, False, False, True, True, False):
+        network.grow(3, 1)  # what is new trains until it is told
+        switch(network, training=training)
+        assert all(module.training is training for module in network.modules())
+    network.posterior.train()
+    switch(network, training=False)
+    assert not any(module.training for module in network.modules())

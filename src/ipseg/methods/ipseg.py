@@ -17,7 +17,7 @@ from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, perma
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, Network, frozen_copy, logits_of, trainable
+from ipseg.model.network import Features, Network, frozen_copy, logits_of, switch, trainable
 from ipseg.scenario.split import IGNORE, Step
 
 
@@ -62,9 +62,10 @@ class IPSeg:
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""
-        self.network.train(self._previous is None)
-        if self.network.posterior is not None:
-            self.network.posterior.train()
+        network, base = self.network, self._previous is None
+        network.training = base
+        for part in network.children():
+            switch(part, training=base or part is network.posterior)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: newest head, posterior, and slowly the permanent branch."""
@@ -98,7 +99,7 @@ class IPSeg:
         """With fixed views: what the encoder says of remembered pictures, which does not change any more."""
         if self.config.posterior_views == "random" or self._previous is None:
             return
-        self.network.eval()
+        switch(self.network, training=False)
         seen = [self._view(batch.wholes) for batch in batches if batch.wholes is not None]
         if seen:
             pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
@@ -206,7 +207,7 @@ class IPSeg:
     @torch.no_grad()
     def previous_classes(self, images: Tensor, boxes: Tensor | None = None) -> Tensor:
         """(B, H, W): where f_{t-1}, the model as it stood after the last step, sees an old class; 0 elsewhere."""
-        self.network.eval()
+        switch(self.network, training=False)
         past = self._past(self.network.encoder(images, boxes))
         return self._old_classes(past, images[:, 0].long())
 
@@ -215,7 +216,8 @@ class IPSeg:
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Eq. 3, 4, 8 and 9."""
-        network = self.network.eval()
+        network = self.network
+        switch(network, training=False)
         today = Branches(network.permanent, list(network.temporary), network.posterior)
         return answer(today, network.encoder(images, boxes), self.config)
 

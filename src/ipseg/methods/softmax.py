@@ -15,7 +15,7 @@ from ipseg.errors import require_at_least
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.network import ModelConfig, frozen_copy, trainable
+from ipseg.model.network import ModelConfig, frozen_copy, switch, trainable
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 
@@ -69,7 +69,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
 
     def train_mode(self) -> None:
         """Everything trains, batch statistics included."""
-        self.network.train()
+        switch(self.network, training=True)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""
@@ -101,7 +101,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Softmax probabilities."""
-        self.network.eval()
+        switch(self.network, training=False)
         scores = self.network(images, boxes).enlarged().softmax(1)
         return Prediction(scores, scores)
 

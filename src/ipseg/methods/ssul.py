@@ -16,7 +16,7 @@ from ipseg.methods.labels import classes_present, coupled_labels, sure_old_class
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, ModelConfig, Network, frozen_copy, logits_of, trainable
+from ipseg.model.network import Features, ModelConfig, Network, frozen_copy, logits_of, switch, trainable
 from ipseg.scenario.split import Step
 
 
@@ -95,7 +95,7 @@ class Ssul:
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere."""
-        self.network.train(self._before is None)
+        switch(self.network, training=self._before is None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: the new head, the unknown's, and hardly the background's."""
@@ -141,7 +141,8 @@ class Ssul:
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Probabilities; what is unknown is background to whoever asks."""
-        network = self.network.eval()
+        network = self.network
+        switch(network, training=False)
         features = network.encoder(images, boxes)
         heads = [*network.lasting(), *network.temporary]
         said = torch.cat([logits_of(head, features) for head in heads], dim=1).sigmoid()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, TypeVar
 
 import torch
@@ -184,6 +185,17 @@ def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     """Zeros to the right and below. A picture's canvas follows from its own size alone, whatever batch it is in."""
     height, width = images.shape[-2:]
     return F.pad(images, (0, -width % multiple, 0, -height % multiple))
+
+
+def switch(module: nn.Module, *, training: bool) -> None:
+    """As `module.train(training)`, where it, a part of it or a part of a part has the other mode.
+
+    That walks through all modules, and a network of many heads has thousands. What is added is added whole, at most
+    that deep.
+    """
+    parts = list(module.children())
+    if any(part.training is not training for part in (module, *parts, *chain(*(part.children() for part in parts)))):
+        module.train(training)
 
 
 def freeze(module: nn.Module) -> None:
