@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from ipseg.engine.evaluate import EvaluationConfig, evaluate
+from ipseg.engine.experiment import run
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.team import Team
 from ipseg.methods.base import Prediction
+from ipseg.methods.ipseg import IPSeg
 from ipseg.scenario.split import ScenarioConfig
 
 
@@ -45,3 +48,19 @@ def test_cudnn_searches_only_where_pictures_have_one_size(monkeypatch, view, sea
     evaluate(method, TwoPictures(), scenario, scenario.steps[0], config, Team(torch.device("cpu")))
     assert method.searching == searches
     assert torch.backends.cudnn.benchmark
+
+
+def test_a_run_labels_pictures_without_a_search(monkeypatch, tiny_settings, tmp_path):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # a run sets it: it is put back afterwards
+    searching = []
+
+    def predict(method, *args):
+        searching.append(torch.backends.cudnn.benchmark)
+        return plain(method, *args)
+
+    plain = IPSeg.predict
+    monkeypatch.setattr(IPSeg, "predict", predict)
+    run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert torch.backends.cudnn.benchmark  # while it learned
+    assert searching
+    assert not any(searching)

@@ -18,7 +18,7 @@ from ipseg.engine.base_step import base_settings
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import Follower, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.system import seed_all, set_deterministic
+from ipseg.engine.system import many_sizes, seed_all, set_deterministic
 from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
 from ipseg.errors import UserError
@@ -128,7 +128,8 @@ def remember(
         found = method.image_classes(method.predict(image).labels.masked_fill(annotated, 0))[0]
         return [name for name, there in zip(view.step.old, found.tolist(), strict=False) if there]
 
-    kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
+    with many_sizes():
+        kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
     labels = replayed_labels(recipe.method) == "sampled"
     kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, labels=labels)
 
