@@ -8,6 +8,7 @@ main      a row a run: mIoU groups and forgetting, mean ± spread over seeds, an
 ablation  a row a run: mIoU over all classes, and its difference to a reference run, seed by seed
 classes   a row a run: the IoU of every class after the last step
 varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
+cost      a row a run: parameters, speeds and memory, from what costs.py wrote
 
 In a page a table stands between `<!-- table NAME ... -->` and `<!-- end -->`. After the NAME stand files of
 benchmarks/results (none: those of the command line), `scenario=2-1`, `reference=ipseg` and any number of
@@ -26,6 +27,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from collect import read
+from costs import cost_table
 from varied import varied_table
 
 from ipseg.apps.compare import with_bounds
@@ -57,6 +59,8 @@ class Wanted:
 
     def made(self) -> str:
         """The table, and what a reader must know to read it."""
+        if self.table == "cost":
+            return cost_table(self.files)
         if self.table not in TABLES:
             raise unknown("table", self.table, TABLES)
         return TABLES[self.table](self.sections(), self)

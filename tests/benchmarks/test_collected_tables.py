@@ -14,6 +14,8 @@ import yaml
 
 from ipseg.apps.compare import compare, with_bounds
 from ipseg.config import override
+from ipseg.data.view import StepView
+from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
 from ipseg.report.compare import sections
 from ipseg.report.compare_formats import as_json
@@ -30,6 +32,7 @@ def load(name: str) -> ModuleType:
 
 collect = load("collect")
 load("varied")
+costs = load("costs")
 tables = load("tables")
 curves = load("curves")
 
@@ -333,3 +336,25 @@ def test_the_result_is_drawn_from_the_files_of_the_repository(tmp_path, capsys):
     assert "ipseg 72.1" in out.read_text(encoding="utf-8")
     assert curves.main([str(field), "--scenario", "9-1", "--out", str(out)]) == 2
     assert 'scenario "9-1"' in capsys.readouterr().err
+
+
+def test_costs_of_a_grid_are_measured_once_a_run_and_tabled(tmp_path):
+    grid, out = tmp_path / "grid.yaml", tmp_path / "costs.json"
+    grid.write_text(
+        "base: scenes_3-1_ipseg\n"
+        "set: {model: {backbone: {name: resnet10t, weights: none}, width: 8, posterior_width: 16}, data: {train: 40}}\n"
+        "runs: {ipseg: {}, finetune: {method: {name: finetune}}}\nseeds: [0, 1]\n"
+    )
+    assert costs.main([str(grid), "--size", "64", "--device", "cpu", "--out", str(out)]) == 0
+    table = rows(tables.Wanted(table="cost", files=(out,)).made())
+    assert [line.split(" | ")[0] for line in table] == ["| run", "| ipseg", "| finetune"]
+    assert all(line.endswith("| ? – ? | ? | ? – ? | ? | ? |") for line in table[1:])  # the rest needs a GPU
+
+
+def test_training_takes_its_visits_over_its_speeds():
+    recipe = load_recipe("scenes_3-1_ipseg", ["data.train=40", "training.epochs=3", "training.later_epochs=null"])
+    source = recipe.source()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    visits = [3 * len(StepView(source.train, scenario, step)) for step in scenario.steps]
+    assert costs.seconds(recipe, [2.0] * len(visits)) == sum(visits) / 2
+    assert costs.seconds(recipe, [None] * len(visits)) is None

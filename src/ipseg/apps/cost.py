@@ -26,8 +26,8 @@ from ipseg.model.network import count_parameters
 from ipseg.scenario.catalog import known_classes
 from ipseg.scenario.split import Scenario, Step
 
-WARM_UP, TIMED = 3, 10
-"""Rounds before and while a speed is measured."""
+WARM_UP, TIMED = 5, 10
+"""Rounds before a speed is measured, enough to record an iteration (`training.graphs`), and while it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

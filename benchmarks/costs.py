@@ -1,0 +1,111 @@
+"""What the runs of a grid cost, each once: `ipseg cost` of all of them, as JSON for the table `cost` of tables.py.
+
+    python benchmarks/costs.py benchmarks/real/main.yaml --size 320 --out costs.json --set data.path=...
+
+Speeds and memory need a GPU with nothing beside. With the data at hand: how long training alone takes at these speeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ipseg.apps.cost import cost
+from ipseg.apps.sweep_grid import Cell, Grid
+from ipseg.config import override
+from ipseg.data.view import StepView
+from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.system import choose_device
+from ipseg.errors import WRONG, UserError
+from ipseg.files import read_json, write_text
+from ipseg.report.table import escaped, table_line
+
+VERSION = 1
+COLUMNS = ["run", "parameters, M", "labels, img/s", "memory, GiB", "learns, img/s", "memory, GiB", "minutes"]
+
+
+def first_cells(grid: Path) -> list[Cell]:
+    """Of every run its first: other scenarios and seeds cost much the same."""
+    found: dict[str, Cell] = {}
+    for cell in Grid.read(grid).cells():
+        found.setdefault(cell.label, cell)
+    return list(found.values())
+
+
+def seconds(recipe: Recipe, rates: Sequence[float | None]) -> float | None:
+    """Of training at these speeds; none where they or the data are not known."""
+    try:
+        source = recipe.source()
+    except UserError:
+        return None
+    if None in rates:
+        return None
+    scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
+    later = training.epochs if training.later_epochs is None else training.later_epochs
+    visits = [
+        (later if step.index else training.epochs) * len(StepView(source.train, scenario, step))
+        for step in scenario.steps
+    ]
+    return sum(count / rate for count, rate in zip(visits, rates, strict=True) if rate)
+
+
+def measured(grid: Path, size: int, device: str, changes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A run after the other."""
+    for cell in first_cells(grid):
+        recipe = make_recipe(override(cell.settings, changes))
+        found = cost(recipe, size, choose_device(device))
+        rates = [step["training_images_a_second"] for step in found["steps"]]
+        yield {"run": cell.label, "seconds": seconds(recipe, rates), **found}
+
+
+def cost_table(files: Sequence[Path]) -> str:
+    """Sizes after the first and the last step, speeds in both, the most memory."""
+    rows = [row for file in files for row in read_json(file, "what costs.py wrote", VERSION)["runs"]]
+    lines = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *map(_cells, rows)]
+    said = f"Of the first and the last step; memory at most. {rows[0]['size']} pixels, {rows[0]['device']}."
+    return "\n".join(map(table_line, lines)) + f"\n\n{said}"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    steps = row["steps"]
+
+    def ends(key: str, unit: float = 1.0, digits: int = 0) -> str:
+        values = [steps[0][key], steps[-1][key]][: len(steps)]
+        return " – ".join("?" if value is None else f"{value / unit:.{digits}f}" for value in values)
+
+    def most(key: str) -> str:
+        values = [step[key] for step in steps if step[key] is not None]
+        return f"{max(values) / 2**30:.1f}" if values else "?"
+
+    minutes = "?" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}"
+    told = [ends("parameters", 1e6, 1), ends("fps"), most("inference_memory")]
+    return [escaped(row["run"]), *told, ends("training_images_a_second"), most("training_memory"), minutes]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure a grid; the file is written after every run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("--size", type=int, default=512, help="side of the pictures to label")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE for every run")
+    options = parser.parse_args(words)
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in measured(options.grid, options.size, options.device, options.changes):
+            rows.append(row)
+            write_text(options.out, json.dumps({"version": VERSION, "runs": rows}, indent=1) + "\n")
+            print(table_line(_cells(row)), flush=True)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return WRONG
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
