@@ -56,7 +56,7 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
         time.sleep(0.01)
     begun.send_signal(signal.SIGINT)
     _, said = begun.communicate()
-    assert begun.returncode == 130
+    assert begun.returncode == 130, said
     assert "The same command goes on with them" in said
     assert not (out / "runs" / "ipseg_2-1_s0" / "step_02").exists()
 

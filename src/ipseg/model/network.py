@@ -111,11 +111,11 @@ class Encoder(nn.Module):
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None, Tensor]:
         """Stages, decoder's output and last stage of the first pictures, and the posterior's view of all."""
         canvas = (images.shape[-2], images.shape[-1])
-        stages = self.backbone(images, inside(boxes, canvas))
-        pooled = pool_parts(stages[-1], boxes, canvas)
-        *finer, last = (stage[:decoded] for stage in stages)
-        seen = self.decoder(last, boxes[:decoded], canvas)
-        return tuple(finer), seen, last if self.keep_last else None, pooled
+        *stages, last = self.backbone(images, inside(boxes, canvas))
+        first = last[:decoded]
+        seen = self.decoder(first, boxes[:decoded], canvas)
+        kept = first if self.keep_last else None
+        return tuple(stage[:decoded] for stage in stages), seen, kept, pool_parts(last, boxes, canvas)
 
 
 class Network(nn.Module):
