@@ -26,6 +26,14 @@ runs:
 """
 
 
+# A suite that runs in the background starts with Ctrl-C ignored.
+IPSEG = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("ipseg", run_name="__main__")
+"""
+
+
 @pytest.fixture
 def sweep(tmp_path, tiny_settings):
     """Starts the command on a grid of three runs."""
@@ -34,7 +42,7 @@ def sweep(tmp_path, tiny_settings):
     (tmp_path / "grid.yaml").write_text(GRID)
 
     def start(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "ipseg", "sweep", "grid.yaml", "--out", "out", *options]
+        command = [sys.executable, "-c", IPSEG, "sweep", "grid.yaml", "--out", "out", *options]
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
