@@ -26,6 +26,7 @@ def mount(app: typer.Typer) -> None:
         epilog=example(
             "ipseg sweep grid.yaml --dry-run",
             "ipseg sweep grid.yaml --jobs-per-gpu 4 --out runs/grid",
+            "ipseg sweep grid.yaml --only ipseg_3-1_s0",
             "ipseg sweep grid.yaml --engine slurm --slurm partition=gpu --slurm timeout_min=240",
         )
     )(sweep)
@@ -45,6 +46,10 @@ def sweep(
         Path | None, typer.Option("--out", metavar="DIR", help="Where everything goes; by default runs/GRID.")
     ] = None,
     changes: Changes = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="RUN", help="These runs alone, by folder, as in 'ipseg_*_s0'; repeatable."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; write nothing.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Start nothing; compare what is there.")] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", help="Runs at the same time; by default 1 on a CPU.")] = None,
@@ -64,9 +69,9 @@ def sweep(
     from ipseg.apps.sweep_plan import plan_table
 
     chosen = Engine(kind=engine, jobs=jobs, jobs_per_gpu=jobs_per_gpu, slurm=slurm_options(slurm or ()))
-    whole = Sweep(grid, out, changes or ())
+    whole = Sweep(grid, out, changes or (), only or ())
     if dry_run:
-        show(plan_table(whole.plan))
+        show(plan_table(whole.chosen))
         typer.echo(f"The runs would go to {whole.out / 'runs'}.")
         return
     ended = [] if table else whole.run(chosen, Console(stderr=True), quiet=quiet)

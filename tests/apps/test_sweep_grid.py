@@ -11,7 +11,7 @@ import yaml
 
 from ipseg.apps import sweep_grid
 from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_plan import make_plan
+from ipseg.apps.sweep_plan import choose, make_plan
 from ipseg.errors import UserError
 
 
@@ -163,6 +163,16 @@ def test_the_same_settings_are_run_once_and_equal_base_steps_are_found(grid, tmp
     assert plan["ipseg_2-1_memory.size=2_s0"].base == plan["ipseg_2-1_s0"].base
     others = ["ipseg_2-1_s1", "finetune_2-1_s0", "ipseg_2-1-disjoint_s0"]
     assert len({plan[name].base for name in ["ipseg_2-1_s0", *others]}) == 4
+
+
+def test_runs_are_chosen_by_their_folders_names(grid, tmp_path):
+    made = grid("runs: {ipseg: {}, none: {memory: {size: 0}}}\nseeds: [0, 1]\nalso: [{vary: {memory.size: [0]}}]")
+    plan = make_plan(made, tmp_path / "out")
+    assert [run.name for run in choose(plan, [])] == [run.name for run in plan]
+    assert [run.name for run in choose(plan, ["none*_s1", "ipseg_2-1_s0"])] == ["ipseg_2-1_s0", "none_2-1_s1"]
+    assert [run.name for run in choose(plan, ["ipseg_2-1_memory.size=0_s1"])] == ["none_2-1_s1"]  # its twin
+    with pytest.raises(UserError, match=r"--only mib\* names no run of the grid. It has ipseg_2-1_s0, "):
+        choose(plan, ["none*", "mib*"])
 
 
 def test_settings_that_changed_since_a_run_began_are_noticed_before_anything_starts(grid, tmp_path, tiny_run):

@@ -83,6 +83,11 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
     assert [row["run"] for row in rows] == ["ipseg", "small memory"]
     assert "| small memory |" in (out / "comparison.md").read_text()
 
+    alone = sweep("--only", "small*")
+    table, said = alone.communicate()
+    assert alone.returncode == 0, said  # the one that fails was not asked for
+    assert "ipseg" in table
+
     monkeypatch.chdir(tmp_path)
     text = CliRunner().invoke(app, ["sweep", "grid.yaml", "--out", "out", "--dry-run"]).output
     assert text.count("finished") == 2 + 1  # two rows, and the count below them

@@ -24,7 +24,7 @@ from rich.console import Console
 from ipseg.apps.compare import compare
 from ipseg.apps.sweep_grid import Grid
 from ipseg.apps.sweep_local import LocalLauncher, command_for, make_slots, visible_gpus
-from ipseg.apps.sweep_plan import Planned, make_plan
+from ipseg.apps.sweep_plan import Planned, choose, make_plan
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
 from ipseg.apps.sweep_slurm import SlurmLauncher
@@ -57,19 +57,22 @@ class Engine:
 class Sweep:
     """A grid in a folder."""
 
-    def __init__(self, file: Path, out: Path | None = None, assignments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, file: Path, out: Path | None = None, assignments: Sequence[str] = (), only: Sequence[str] = ()
+    ) -> None:
         self.grid = Grid.read(file)
         self.out = out or Path("runs") / file.stem
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file; a sweep needs a folder.")
         self.plan = make_plan(self.grid, self.out, assignments)
+        self.chosen = choose(self.plan, only)
         self._runs = {run.name: run for run in self.plan}
 
     def run(self, engine: Engine, console: Console, *, quiet: bool = False) -> list[Job]:
         """Start what is not finished, until all have ended or somebody stops them."""
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._told()})
-        jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in self.plan]
+        jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in self._asked()]
         schedule = Schedule(jobs, self._launcher(engine), lambda job: look(self._runs[job.name].folder.path))
         with _sigterm_as_ctrl_c(), View(console, quiet=quiet) as view:
             schedule.run(view.tell)
@@ -88,6 +91,10 @@ class Sweep:
     def log(self, name: str) -> Path:
         """What a run said."""
         return self.out / "logs" / f"{name}.log"
+
+    def _asked(self) -> list[Planned]:
+        """What was chosen, and what is finished already: it may give its base step."""
+        return [run for run in self.plan if run in self.chosen or run.state == "finished"]
 
     def _launcher(self, engine: Engine) -> Launcher:
         if engine.kind == "slurm":

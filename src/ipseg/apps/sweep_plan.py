@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 from collections import Counter
@@ -72,6 +73,18 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
             base = _fingerprint(base_step(recipe, scenario))
             plan[key] = Planned(cell, recipe, folder, len(scenario.steps), base)
     return list(plan.values())
+
+
+def choose(plan: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
+    """The runs whose folder, or a twin's, one of these shell patterns names; without a pattern all of them."""
+    if not only:
+        return list(plan)
+    names = {name: run for run in plan for name in (run.name, *run.twins)}
+    for pattern in only:
+        if not fnmatch.filter(names, pattern):
+            raise UserError(f"--only {pattern} names no run of the grid. It has {', '.join(names)}.")
+    found = [names[name] for pattern in only for name in fnmatch.filter(names, pattern)]
+    return [run for run in plan if run in found]
 
 
 def _fingerprint(values: dict[str, Any]) -> str:

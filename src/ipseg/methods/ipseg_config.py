@@ -87,6 +87,11 @@ class IPSegConfig:
     """Each later head begins with a copy of the decoder, which learns with it; the backbone stays frozen. Off: all
     heads share the decoder of the base step (the paper's)."""
 
+    posterior_backbone: Literal["shared", "still"] = "shared"
+    """What the posterior sees pictures with. shared: what the heads see them with (the paper's). still: a copy of it as
+    it was before the base step, which never learns; pretrained, it tells classes apart that the base step does not
+    have. It takes a second pass."""
+
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
 
@@ -128,7 +133,7 @@ class IPSegConfig:
 
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
-        weights = ("lambda_current", "lambda_permanent", "known_classes", "backbone_lr", "posterior_lr")
+        weights = ("lambda_current", "lambda_permanent", "known_classes", "backbone_lr", "posterior_lr", "posterior_backbone")
         return {key: getattr(self, key) for key in ("name", "image_posterior", "decoupling", *weights)}
 
     def oracle(self) -> list[str]:
@@ -139,5 +144,11 @@ class IPSegConfig:
         """Make the method with its network."""
         from ipseg.methods.ipseg import IPSeg
 
-        network = Network(model, posterior=self.image_posterior, own_decoders=self.own_decoders, pretrained=pretrained)
+        network = Network(
+            model,
+            posterior=self.image_posterior,
+            own_decoders=self.own_decoders,
+            still=self.image_posterior and self.posterior_backbone == "still",
+            pretrained=pretrained,
+        )
         return IPSeg(self, network)

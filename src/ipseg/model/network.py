@@ -81,16 +81,38 @@ class Features:
         return enlarge(logits, self.canvas)[..., : self.size[0], : self.size[1]]
 
 
+class Still(nn.Module):
+    """A copy that never learns; its batch statistics stay as they are in training too."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = frozen_copy(module)
+
+    def train(self, mode: bool = True) -> Still:  # noqa: ARG002, FBT001, FBT002 -- torch's own signature
+        """Nothing changes."""
+        return super().train(mode=False)
+
+    @torch.no_grad()
+    def forward(self, *asked: Tensor) -> list[Tensor]:
+        """What the module says."""
+        said: list[Tensor] = self.module(*asked)
+        return said
+
+
 class Encoder(nn.Module):
     """Backbone and decoder: everything that is frozen after the base step.
 
-    keep_last: some heads will have decoders of their own.
+    keep_last: some heads will have decoders of their own. still: the posterior's view is that of a backbone which the
+    base step does not teach either.
     """
 
-    def __init__(self, config: ModelConfig, *, keep_last: bool = False, pretrained: bool = True) -> None:
+    def __init__(
+        self, config: ModelConfig, *, keep_last: bool = False, still: bool = False, pretrained: bool = True
+    ) -> None:
         super().__init__()
         self.keep_last = keep_last
         self.backbone = config.backbone.build(pretrained=pretrained)
+        self.still = Still(self.backbone) if still else None
         self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
 
     def forward(self, images: Tensor, boxes: Tensor | None = None, decoded: int | None = None) -> Features:
@@ -111,18 +133,21 @@ class Encoder(nn.Module):
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None, Tensor]:
         """Stages, decoder's output and last stage of the first pictures, and the posterior's view of all."""
         canvas = (images.shape[-2], images.shape[-1])
-        *stages, last = self.backbone(images, inside(boxes, canvas))
+        shown = inside(boxes, canvas)
+        *stages, last = self.backbone(images, shown)
         first = last[:decoded]
         seen = self.decoder(first, boxes[:decoded], canvas)
         kept = first if self.keep_last else None
-        return tuple(stage[:decoded] for stage in stages), seen, kept, pool_parts(last, boxes, canvas)
+        judged = last if self.still is None else self.still(images, shown)[-1]
+        return tuple(stage[:decoded] for stage in stages), seen, kept, pool_parts(judged, boxes, canvas)
 
 
 class Network(nn.Module):
     """The network of IPSeg and SSUL. Its branches are called by the method, on the features of one pass.
 
     head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
-    unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's.
+    unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's. still:
+    the posterior has a backbone that never learns.
     """
 
     def __init__(
@@ -133,11 +158,12 @@ class Network(nn.Module):
         head: Literal["ipseg", "ssul"] = "ipseg",
         apart: bool = False,
         own_decoders: bool = False,
+        still: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
         self.config, self.head = config, head
-        self.encoder = Encoder(config, keep_last=own_decoders, pretrained=pretrained)
+        self.encoder = Encoder(config, keep_last=own_decoders, still=still, pretrained=pretrained)
         self.permanent = self._head(1 if apart else 2)
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
