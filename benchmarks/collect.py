@@ -29,8 +29,7 @@ import yaml
 
 from ipseg.apps.compare import SEEDS, paper_number
 from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_read import flat
-from ipseg.config import Settings, to_yaml
+from ipseg.config import Settings, flat, to_yaml
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import WRONG, UserError

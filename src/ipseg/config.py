@@ -154,6 +154,20 @@ def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
     return result
 
 
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Settings by `section.key`.
+
+    >>> flat({"memory": {"size": 50}, "seed": 1})
+    {'memory.size': 50, 'seed': 1}
+    """
+    if not isinstance(values, Mapping):
+        return {prefix: values}
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
 def _deep_copy(values: Any) -> Any:
     return {key: _deep_copy(value) for key, value in values.items()} if isinstance(values, dict) else values
 

@@ -99,7 +99,7 @@ def test_alpha_nf_1_is_the_filter_switched_off(tiny_run):
         "method.lambda_current=1",
         "seed=3",
         "data.val=2",
-        "method={name: ipseg}",
+        "method={name: ipseg, lambda_current: 1}",
     ],
 )
 def test_what_the_run_was_trained_with_may_not_change(tiny_run, change):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 import ipseg
@@ -130,6 +131,8 @@ def test_settings_of_inference_change_the_scores_and_others_are_refused(model, t
     assert np.allclose(changed[0] * 9, plain[0], rtol=1e-4)
     with pytest.raises(UserError, match=r"training.lr is part of how .* was trained"):
         ipseg.load(tiny_run, set=["training.lr=1"])
+    same = f"training.lr={yaml.safe_load((tiny_run / 'recipe.yaml').read_text())['training']['lr']}"
+    assert np.array_equal(ipseg.load(tiny_run, set=[same]).predict(photo()).scores, plain)
 
 
 # ---- train ------------------------------------------------------------------------------------------------------

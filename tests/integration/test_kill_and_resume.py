@@ -57,8 +57,10 @@ def start(settings, tmp_path) -> Callable[..., subprocess.Popen[str]]:
 
 
 def lines(path: Path) -> list[dict]:
+    """Of the log, those of training."""
     log = path / "log.jsonl"
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [line for line in found if line["event"] == "train"]
 
 
 def wait_until(process: subprocess.Popen[str], path: Path, step: int, iteration: int) -> None:

@@ -135,7 +135,9 @@ def start(processes: int, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def lines(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    """Of the log, those of training."""
+    found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [line for line in found if line["event"] == "train"]
 
 
 def weights(run: Path, step: int) -> dict[str, torch.Tensor]:

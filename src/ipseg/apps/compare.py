@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.sweep_read import flat
-from ipseg.config import Settings, read_yaml
+from ipseg.config import Settings, flat, read_yaml
 from ipseg.engine.folder import FREE
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups

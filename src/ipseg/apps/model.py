@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from ipseg.config import override
+from ipseg.config import flat, override, to_dict
 from ipseg.data.pictures import read_image
 from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
@@ -32,9 +32,11 @@ AFTERWARDS = (
     "method.noise_filtering",
     "method.unknown",
     "scenario.unseen",
+    "data.path",
     "device",
 )
-"""Settings that may change once a run is trained, beside all of `evaluation`: they touch neither weights nor labels."""
+"""Settings that may change once a run is trained, beside all of `evaluation`: they touch neither weights nor labels.
+The data may have been moved since."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +122,13 @@ def finished_step(folder: RunFolder, step: int | None) -> int:
 
 def inference_recipe(folder: RunFolder, assignments: Sequence[str] = ()) -> Recipe:
     """The run's recipe with other settings of inference. What the run has learned with stays as it is."""
-    recipe = make_recipe(override(folder.settings(), assignments))  # a key that does not exist is told first
-    for assignment in assignments:
-        key = assignment.partition("=")[0].strip()
-        if key not in AFTERWARDS and not key.startswith("evaluation."):
+    own = folder.settings()
+    recipe = make_recipe(override(own, assignments))  # a key that does not exist is told first
+    given = flat(to_dict(recipe))
+    for key, value in flat(to_dict(make_recipe(own))).items():
+        if given.get(key) != value and key not in AFTERWARDS and not key.startswith("evaluation."):
             raise UserError(
-                f"--set {assignment}: {key} is part of how {folder.path} was trained and cannot change afterwards. "
+                f"{key} is part of how {folder.path} was trained ({value}) and cannot change afterwards. "
                 f"What can: {', '.join(AFTERWARDS)}, evaluation.*; for the rest train again with `ipseg train`."
             )
     return recipe

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.apps.sweep_read import (
-    flat,
     known,
     listed,
     nested,
@@ -30,7 +29,7 @@ from ipseg.apps.sweep_read import (
     section,
     slug,
 )
-from ipseg.config import Settings, read_yaml
+from ipseg.config import Settings, flat, read_yaml
 from ipseg.engine.recipe_files import lay_over, with_base
 from ipseg.errors import UserError, unknown
 

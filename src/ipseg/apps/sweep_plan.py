@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.apps.sweep_grid import Cell, Grid
-from ipseg.apps.sweep_read import flat, say
-from ipseg.config import override, to_dict
+from ipseg.apps.sweep_read import say
+from ipseg.config import flat, override, to_dict
 from ipseg.data.source import Source
 from ipseg.engine.base_step import base_step
 from ipseg.engine.folder import FREE, RunFolder

@@ -100,20 +100,6 @@ def nested(key: str, value: Any) -> Settings:
     return value
 
 
-def flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    """The other way round.
-
-    >>> flat({"memory": {"size": 50}, "seed": 1})
-    {'memory.size': 50, 'seed': 1}
-    """
-    if not isinstance(values, Mapping):
-        return {prefix: values}
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
-
-
 def say(value: Any) -> str:
     """A value as YAML writes it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,20 @@ from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
 
 AfterStep = Callable[[Method, Step, StepResult], None]
+
+
+class Clock:
+    """Where the time of a step goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def passed(self, part: str) -> None:
+        """What has passed since the last call went into this part."""
+        now = time.monotonic()
+        self.seconds[part] = round(now - self._last, 2)
+        self._last = now
 
 
 def run(
@@ -64,17 +79,20 @@ def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: Aft
     team.wait()
 
     for view in views:
-        step, memory = view.step, remembered(folder, view.step, source)
+        step, memory, clock = view.step, remembered(folder, view.step, source), Clock()
         memory.show(replayed_labels(recipe.method), view)
         if oracle:
             memory.oracle = scenario.evaluation_table(step)
         seed_all(recipe.seed, step.index)
         method.begin_step(step)
         method.network.to(team.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        learn(method, recipe, view, memory, folder, team)
+        learn(method, recipe, view, memory, folder, team, clock)
         if team.leads:
             remember(method, recipe, view, memory, folder, team.device)
+        clock.passed("remember")
         result = measure(method, recipe, source, scenario, step, team)
+        clock.passed("measure")
+        folder.log(event="step", step=step.index, seconds=clock.seconds)
         folder.finish_step(step.index, result)
         team.wait()
         folder.write_results(summarise(recipe, folder, scenario))
@@ -82,7 +100,15 @@ def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: Aft
     return summarise(recipe, folder, scenario)
 
 
-def learn(method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, folder: RunFolder, team: Team) -> None:
+def learn(
+    method: Method,
+    recipe: Recipe,
+    view: StepView,
+    memory: ReplayMemory,
+    folder: RunFolder,
+    team: Team,
+    clock: Clock,
+) -> None:
     """Train the step, unless a run that was cut off afterwards has done so."""
     step, training = view.step, recipe.training
     if (folder.step(step.index) / "weights.safetensors").is_file():
@@ -104,9 +130,12 @@ def learn(method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, 
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     prepare(method, one_pass(stream))
     stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
+    clock.passed("load")
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
+    clock.passed("learn")
     end_step(method, one_pass(stream))
     folder.save_weights(step.index, method.network)
+    clock.passed("save")
 
 
 def one_pass(stream: BatchStream) -> Iterator[StepBatch]:

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 from torch import Tensor, nn
 
-from ipseg.config import Settings, read_yaml, to_dict, to_yaml
+from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import describe_system
 from ipseg.engine.tensors import load_tensors, save_tensors
@@ -108,7 +108,7 @@ class RunFolder:
         return read_yaml(self.path / "recipe.yaml", "the run's recipe")
 
     def _require_same(self, recipe: Recipe) -> None:
-        mine, given = _flat(self.settings()), _flat(yaml.safe_load(yaml.safe_dump(to_dict(recipe))))
+        mine, given = flat(self.settings()), flat(yaml.safe_load(yaml.safe_dump(to_dict(recipe))))
         changed = sorted(
             key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE
         )
@@ -203,12 +203,3 @@ class Follower(RunFolder):
 
     def log(self, **values: Any) -> None:
         """The first process does."""
-
-
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict):
-        return {prefix: values}
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    return flat

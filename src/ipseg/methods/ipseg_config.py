@@ -133,8 +133,9 @@ class IPSegConfig:
 
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
-        weights = ("lambda_current", "lambda_permanent", "known_classes", "backbone_lr", "posterior_lr", "posterior_backbone")
-        return {key: getattr(self, key) for key in ("name", "image_posterior", "decoupling", *weights)}
+        parts = ("name", "image_posterior", "posterior_backbone", "decoupling", "known_classes")
+        weights = ("lambda_current", "lambda_permanent", "backbone_lr", "posterior_lr")
+        return {key: getattr(self, key) for key in (*parts, *weights)}
 
     def oracle(self) -> list[str]:
         """Full image labels are not to be had in a real step."""

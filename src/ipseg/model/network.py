@@ -88,7 +88,7 @@ class Still(nn.Module):
         super().__init__()
         self.module = frozen_copy(module)
 
-    def train(self, mode: bool = True) -> Still:  # noqa: ARG002, FBT001, FBT002 -- torch's own signature
+    def train(self, mode: bool = True) -> Still:
         """Nothing changes."""
         return super().train(mode=False)
 
