@@ -13,6 +13,8 @@ from ipseg.data.memory import MemoryConfig, ReplayMemory, update
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.errors import UserError
+from ipseg.methods.base import replayed_labels
+from ipseg.methods.registry import method_config
 from ipseg.scenario.split import ScenarioConfig
 
 SOURCE = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
@@ -30,7 +32,7 @@ def after_two_steps(tmp_path) -> ReplayMemory:
     memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
     for step in (0, 1):
         kept = update(memory, view(step), config, 0, lambda _: [])
-        kept.save(tmp_path / str(step), view(step), config, labels=True)
+        kept.save(tmp_path / str(step), view(step), config, "sampled")
         memory = ReplayMemory.load(tmp_path / str(step), SOURCE.train)
     return memory
 
@@ -52,6 +54,27 @@ def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_
     assert any(
         np.isin(truth(entry.name), [3, 4]).any() for entry in memory.entries
     )  # and later classes are there, unseen
+
+
+def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_path):
+    memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
+    for step in (0, 1, 2):
+        memory.show("annotated", view(step))
+        shown, grown = {view(step).name(i) for i in range(len(view(step)))}, 0
+        for index, entry in enumerate(memory.entries):
+            since = [1 + other for other in range(entry.step, step) if entry.name in names_of(other)]
+            now = [1 + step] if entry.name in shown else []
+            expected = np.where(np.isin(truth(entry.name), [*since, *now, 255]), truth(entry.name), 0)
+            assert np.array_equal(memory.picture(index).labels, expected)
+            grown += len(np.unique(expected[expected != 255])) > 2
+        kept = update(memory, view(step), config, 0, lambda _: [])
+        kept.save(tmp_path / str(step), view(step), config, "annotated")
+        memory = ReplayMemory.load(tmp_path / str(step), SOURCE.train)
+    assert grown  # of some the classes of several steps are known
+
+
+def names_of(step: int) -> set[str]:
+    return {view(step).name(i) for i in range(len(view(step)))}
 
 
 def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_picture(after_two_steps):
@@ -89,6 +112,19 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
     assert {1, 2} <= set(replayed.unique().tolist()) <= {0, 1, 2, 255}
     inside = [set(picture.unique().tolist()) - {0, 255} for picture in replayed]
     assert all(len(classes) <= 1 for classes in inside)  # one class a step: never of two steps at once
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("current", {3}), ("none", set())])
+def test_ipseg_sees_new_classes_in_remembered_pictures_that_the_step_shows_again(after_two_steps, wanted, found):
+    """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
+    after_two_steps.show(replayed_labels(method_config({"name": "ipseg", "mem_labels": wanted})), view(2))
+    plan = BatchPlan(1, wholes=12, image_level=1)
+    stream = BatchStream(
+        view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
+    )
+    wholes = stream[0].wholes
+    assert wholes is not None
+    assert set(wholes.labels.unique().tolist()) - {0, 255} == found
 
 
 def test_labels_are_stored_on_request_alone(tmp_path):

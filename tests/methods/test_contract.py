@@ -76,7 +76,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         if not folder.exists():
             base = StepView(SOURCE.train, scenario_of(name), steps[0])
             kept = update(ReplayMemory([], SOURCE.train, ()), base, config, 0, lambda _: [])
-            kept.save(folder, base, config, labels=labels == "sampled")
+            kept.save(folder, base, config, labels)
         view, memory = StepView(split, scenario_of(name), step), ReplayMemory.load(folder, split)
         memory.show(labels, view)
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)

@@ -1,7 +1,7 @@
 """The replay memory M: a few pictures of the past, with an image label and a saliency map.
 
-Pixel annotations are stored only for methods that replay them as they were (`sampled`), and then those alone that the
-step had which stored the picture.
+Pixel annotations are stored only for methods that replay them (`annotated`, `sampled`), and then those alone that the
+step had which stored the picture, or one since.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
 
 VERSION = 1
-MemLabels = Literal["sampled", "all_seen", "current"]
-"""What a replayed picture's labels hold: those of the step that stored it, of all seen classes, of the current step."""
+MemLabels = Literal["annotated", "sampled", "current", "all_seen"]
+"""What a replayed picture's labels hold: those of all steps that showed it since it was stored, of the step that stored
+it, of the current step, of all seen classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,8 @@ class ReplayMemory:
     def show(self, labels: MemLabels | None, view: StepView) -> None:
         """Say what the labels of pictures hold from now on, in the step of this view."""
         self._wanted, self._pictures = labels, {}
-        self._annotated = {view.name(i): (view, i) for i in range(len(view))} if labels == "current" else {}
+        again = labels in ("annotated", "current")
+        self._annotated = {view.name(i): (view, i) for i in range(len(view))} if again else {}
 
     def picture(self, index: int) -> Picture:
         """The picture with its stored saliency map and image label; nothing is labelled unless `show` was called."""
@@ -93,24 +95,23 @@ class ReplayMemory:
 
     def _labels(self, entry: Entry, shape: tuple[int, ...]) -> Mask:
         """Learned indices, which a class keeps for ever; 0 where nothing may be known. `all_seen` is `full` instead."""
-        nothing: Mask = np.zeros(shape, dtype=np.uint8)
-        if self._wanted == "current" and entry.name in self._annotated:
-            view, place = self._annotated[entry.name]
-            return view.picture(place).labels
-        if self._wanted != "sampled":
-            return nothing
-        labels = _stored_labels(entry)
+        labels: Mask | None = np.zeros(shape, dtype=np.uint8)
+        if self._wanted in ("annotated", "sampled"):
+            labels = _stored_labels(entry)
         if labels is None:
             raise UserError(
-                f"memory: {entry.name} was stored without its pixel labels, which method.mem_labels: sampled replays. "
-                "Learn the steps before with the same setting, or set it to current."
+                f"memory: {entry.name} was stored without its pixel labels, which method.mem_labels: {self._wanted} "
+                "replays. Learn the steps before with the same setting, or set it to current."
             )
         if labels.shape != shape:
             raise UserError(f"memory: the labels of {entry.name} are not of the size of its picture.")
+        if entry.name in self._annotated:
+            view, place = self._annotated[entry.name]
+            labels = _both(labels, view.picture(place).labels)
         return labels
 
-    def save(self, folder: Path, view: StepView, config: MemoryConfig, *, labels: bool = False) -> None:
-        """Write manifest, saliency maps (one bit a pixel) and, on request, pictures and the labels that they had."""
+    def save(self, folder: Path, view: StepView, config: MemoryConfig, labels: MemLabels | None = None) -> None:
+        """Write manifest, saliency maps (one bit a pixel) and, where they will be replayed, pictures and labels."""
         folder.mkdir(parents=True, exist_ok=True)
         new = {view.name(i): i for i in range(len(view))}
         for index, entry in enumerate(self.entries):
@@ -119,7 +120,9 @@ class ReplayMemory:
             if config.store == "copy":
                 _write_png(_copy_of(entry, folder), picture.image)
             had = picture.labels if entry.folder is None else _stored_labels(entry)
-            if labels and had is not None:
+            if labels == "annotated" and had is not None and entry.name in new:
+                had = _both(had, view.picture(new[entry.name]).labels)
+            if labels in ("annotated", "sampled") and had is not None:
                 _write_png(_labels_of(entry, folder), had)
         write_json(folder / "manifest.json", self._manifest(config))
 
@@ -205,6 +208,12 @@ def _stored_labels(entry: Entry) -> Mask | None:
     """The labels that the step had which stored the picture, if they were stored."""
     path = None if entry.folder is None else _labels_of(entry, entry.folder)
     return read_labels(path) if path is not None and path.is_file() else None
+
+
+def _both(stored: Mask, now: Mask) -> Mask:
+    """Labels that a picture was stored with, and where they say nothing those of the step that shows it again."""
+    both: Mask = np.where(stored == 0, now, stored)
+    return both
 
 
 def _write_png(path: Path, array: NDArray[Any]) -> None:

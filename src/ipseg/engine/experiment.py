@@ -159,8 +159,7 @@ def remember(
 
     with many_sizes():
         kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
-    labels = replayed_labels(recipe.method) == "sampled"
-    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, labels=labels)
+    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, replayed_labels(recipe.method))
 
 
 def remembered(folder: RunFolder, step: Step, source: Source) -> ReplayMemory:

@@ -62,6 +62,10 @@ class IPSegConfig:
     rehearsal: float = 0.5
     """Share of a batch that rehearses segmentation on remembered pictures. 0 is Eq. 6 to the letter."""
 
+    mem_labels: Literal["current", "none"] = "current"
+    """What is known of remembered pictures beside their image label. current: if the step that runs shows one too, its
+    annotation there. none: nothing, so that its new classes are taken for absent."""
+
     posterior_current: float | None = None
     """Share of current pictures among those that train the posterior; at least one is. null: the authors',
     |C_t| / |C_1:t|."""
@@ -130,6 +134,11 @@ class IPSegConfig:
     def unknown_is_background(self) -> bool:
         """Whether the unknown channel joins the background at inference."""
         return self.unknown == "background" or (self.unknown == "auto" and not self.decoupling)
+
+    @property
+    def replayed_labels(self) -> Literal["current"] | None:
+        """Remembered pictures are stored without annotation; the step that runs may have its own."""
+        return "current" if self.mem_labels == "current" else None
 
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""

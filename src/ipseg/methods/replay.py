@@ -22,9 +22,10 @@ class ReplayConfig:
     rehearsal: float = 0.0
     """Share of a batch that comes from memory after the base step; 0: no replay."""
 
-    mem_labels: MemLabels = "sampled"
-    """What a replayed picture's labels hold. sampled: those of the step that stored it. current: those of the step that
-    runs, if it shows the picture too. all_seen: every class seen so far (an oracle). The rest is background."""
+    mem_labels: MemLabels = "annotated"
+    """What a replayed picture's labels hold. annotated: those of the step that stored it, and of every step since that
+    shows it too. sampled: of the first of these alone. current: of the step that runs alone. all_seen: every class seen
+    so far (an oracle). The rest is background."""
 
     def __post_init__(self) -> None:
         require_between("method.rehearsal", self.rehearsal, 0, 0.9)
