@@ -206,7 +206,7 @@ def image_labels(method, pictures) -> torch.Tensor:
     """The targets of L_IP, row by row."""
     with torch.no_grad():
         features = method.network.eval().encoder(pictures.images, pictures.boxes)
-    return method._image_labels(pictures, method._past_pixels(features, method._past(features)))
+    return method._image_labels(pictures, method._past_scores(features, method._past(features)))
 
 
 def test_part_knows_the_steps_own_classes_only(make_method, hand_made):
@@ -242,6 +242,29 @@ def test_pseudo_labels_do_not_ask_the_posterior(make_method, hand_made):
                 classifier.bias.fill_(-100.0)  # it now sees nothing anywhere
     assert before[:, :2].any()
     assert torch.equal(image_labels(method, pictures), before)
+
+
+def test_pseudo_labels_by_the_model_are_its_answer(make_method, hand_made):
+    method = make_method(pseudo_min_share=0.2, pseudo_labels_by="model")
+    pictures = hand_made([0, 3], count=6)
+    answered = method.previous_classes(pictures.images, pictures.boxes).where(pictures.labels != 3, 0)
+    seen = method.image_classes(answered.where(pictures.labels != IGNORE, IGNORE))[:, :2]
+    assert seen.any()
+    assert torch.equal(image_labels(method, pictures)[:, :2], seen)
+    with torch.no_grad():
+        for classifier in method._previous.posterior.classifiers:
+            classifier.bias.fill_(-100.0)
+    assert not image_labels(method, pictures)[:, :2].any()
+
+
+@pytest.mark.parametrize("gate", ["none", "exact"])
+def test_the_model_gives_pseudo_labels_to_pictures_that_it_was_not_asked_about_yet(make_method, hand_made, gate):
+    method = make_method(pseudo_labels_by="model", pseudo_labels_on="everywhere", gate=gate)
+    pictures = hand_made([0], count=4)
+    with torch.no_grad():
+        features = method.network.eval().encoder(pictures.images, pictures.boxes)
+    whole, first = method._past(features), method._past(features[:2])
+    assert torch.equal(method._past_scores(features, first).max(1).indices, whole.labels)
 
 
 def test_padding_has_no_classes(make_method, hand_made):

@@ -108,8 +108,8 @@ class IPSeg:
     def _view(self, wholes: Batch) -> tuple[Tensor, Tensor]:
         asked = len(wholes) if self.config.pseudo_labels_on == "everywhere" else 0
         features = self.network.encoder(wholes.images, wholes.boxes, decoded=max(asked, 1))
-        pixels = pixel_scores(self._previous, features, self.config) if asked and self._previous else None
-        return features.pooled, self._image_labels(wholes, pixels)
+        past = self._past_scores(features, self._past(features)) if asked else None
+        return features.pooled, self._image_labels(wholes, past)
 
     # ---- learning -----------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class IPSeg:
         teach = self._decoupled if self.config.decoupling else self._coupled
         parts = teach(of_crops, crops, self._old_classes(past, crops.labels))
         if self.network.posterior is not None:
-            labels = self._image_labels(pictures, self._past_pixels(features[:asked], past))
+            labels = self._image_labels(pictures, self._past_scores(features[:asked], past))
             pooled, labels = (_first_and_wholes(x, batch) for x in (features.pooled, labels))
             if self._views is not None:
                 pooled, labels = self._views.join(pooled, labels)
@@ -154,7 +154,7 @@ class IPSeg:
     def _image_labels(self, pictures: Batch, past: Tensor | None) -> Tensor:
         """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels.
 
-        past: (b, 1 + C_old, H, W), the previous heads' pixel scores in the first pictures.
+        past: (b, 1 + C_old, H, W), the scores that give pseudo-labels, in the first pictures.
         """
         classes = pictures.stored.shape[1]
         if self.config.image_labels == "full":
@@ -185,13 +185,19 @@ class IPSeg:
         return None if previous is None else answer(previous, features, self.config, rivals=not self.config.decoupling)
 
     @torch.no_grad()
-    def _past_pixels(self, features: Features, past: Prediction | None) -> Tensor | None:
-        """Pixel scores of every old head, without the posterior, which must not confirm itself."""
+    def _past_scores(self, features: Features, past: Prediction | None) -> Tensor | None:
+        """What gives pseudo-labels: every old head, without the posterior, which must not confirm itself.
+
+        past: what f_{t-1} answers, of these pictures or of others after them too.
+        """
         if past is None or self._previous is None:
             return None
-        wanted = len(features.decoded)
-        if past.pixel is not None and wanted <= len(past.pixel):
-            return past.pixel[:wanted]
+        wanted, final = len(features.decoded), self.config.pseudo_labels_by == "model"
+        known = past.scores if final else past.pixel
+        if known is not None and wanted <= len(known):
+            return known[:wanted]
+        if final:
+            return answer(self._previous, features, self.config).scores
         return pixel_scores(self._previous, features, self.config)
 
     def _old_classes(self, past: Prediction | None, like: Tensor) -> Tensor:

@@ -55,6 +55,10 @@ class IPSegConfig:
     """Where these are looked for: in current pictures, where their annotation says nothing; or in remembered pictures
     too and on the new classes themselves, where an old head sees look-alikes."""
 
+    pseudo_labels_by: Literal["heads", "model"] = "heads"
+    """Who gives these. heads: the previous heads alone (the paper's), so that the posterior does not confirm itself.
+    model: the previous model's answer, in which its posterior has corrected them."""
+
     confidence: float | None = None
     """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7
     (SSUL's). The authors' code uses 0.7 throughout."""
