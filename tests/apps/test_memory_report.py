@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from ipseg.apps.memory_report import memory_lines, memory_report, privacy
 from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory_update import update
 from ipseg.data.view import StepView
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig

@@ -13,7 +13,8 @@ from PIL import Image
 
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
-from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory, choose, update
+from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.memory_update import choose, update
 from ipseg.data.view import StepView
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig

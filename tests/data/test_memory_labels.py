@@ -9,7 +9,8 @@ from PIL import Image
 
 from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory_update import update
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.errors import UserError

@@ -12,7 +12,8 @@ import torch
 
 from ipseg.data.batch import StepBatch
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.memory import MemoryConfig, ReplayMemory, update
+from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView

@@ -6,7 +6,7 @@ step had which stored the picture, or one since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -232,46 +232,3 @@ def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: 
     if not isinstance(data["step"], int):
         raise TypeError(f"step {data['step']!r}")
     return Entry(name, classes, data["step"], folder)
-
-
-def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
-    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
-
-    Then the memory is filled at random. No picture is taken twice.
-    """
-    pool = {entry.name: entry for entry in entries}
-    shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
-    quota = size // len(classes)
-    chosen: dict[str, Entry] = {}
-    for wanted in rng.permutation(list(classes)):
-        having = sum(wanted in entry.classes for entry in chosen.values())
-        more = [entry for entry in shuffled if wanted in entry.classes and entry.name not in chosen]
-        chosen |= {entry.name: entry for entry in more[: max(0, quota - having)]}
-    rest = [entry for entry in shuffled if entry.name not in chosen]
-    return [*chosen.values(), *rest[: size - len(chosen)]]
-
-
-def update(
-    memory: ReplayMemory,
-    view: StepView,
-    config: MemoryConfig,
-    seed: int,
-    old_classes: Callable[[Picture], Iterable[str]],
-) -> ReplayMemory:
-    """The memory after a step: old entries and the step's pictures compete for its places.
-
-    `old_classes` tells which classes of earlier steps the model sees in a picture: their annotations are not there.
-    """
-    step, order = view.step, view.step.seen
-    at = {view.name(i): i for i in range(len(view))}
-    candidates = {name: Entry(name, view.classes_in(i), step.index) for name, i in at.items()}
-    for entry in memory.entries:  # one that this step shows again has its new classes annotated now
-        own = candidates[entry.name].classes if entry.name in candidates else ()
-        candidates[entry.name] = replace(entry, classes=(*entry.classes, *own))
-    rng = np.random.default_rng([seed, step.index])
-    chosen = choose(candidates.values(), order, config.size, rng) if config.size else []
-    for i, entry in enumerate(chosen):
-        if entry.folder is None:
-            found = {*entry.classes, *old_classes(view.picture(at[entry.name]))}
-            chosen[i] = replace(entry, classes=tuple(name for name in order if name in found))
-    return ReplayMemory(chosen, memory.split, order)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,15 @@ import torch
 
 from ipseg.data.batch import Picture, StepBatch
 from ipseg.data.loading import room
-from ipseg.data.memory import ReplayMemory, update
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.base_step import base_settings
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import Follower, RunFolder
+from ipseg.engine.progress import Clock
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import many_sizes, seed_all, set_deterministic
 from ipseg.engine.team import Team, assembled
@@ -29,20 +30,6 @@ from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
 
 AfterStep = Callable[[Method, Step, StepResult], None]
-
-
-class Clock:
-    """Where the time of a step goes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def passed(self, part: str) -> None:
-        """What has passed since the last call went into this part."""
-        now = time.monotonic()
-        self.seconds[part] = round(now - self._last, 2)
-        self._last = now
 
 
 def run(
