@@ -1,4 +1,4 @@
-"""Where saliency comes from: given maps, the fallback, everything, nothing."""
+"""Where saliency comes from: given maps, the fallback, everything, nothing, the masks."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ def test_everything_or_nothing_stands_out_by_choice(make_folder_data, setting, e
     train = opened(make_folder_data(), saliency=setting).train
     assert train.saliency(0).shape == train.mask(0).shape
     assert (train.saliency(0) == everywhere).all()
+
+
+def test_an_oracle_knows_every_object_of_the_masks_and_says_that_it_is_one(make_folder_data):
+    train = opened(make_folder_data(), saliency="oracle").train
+    for index in range(3):
+        mask = train.mask(index)
+        assert np.array_equal(train.saliency(index), (mask > 0) & (mask < 255))
+    assert train.saliency(0).any()
+    assert FolderConfig(path="x", saliency="oracle").oracle() == ["data.saliency=oracle"]
+    assert FolderConfig(path="x", saliency="given").oracle() == []
 
 
 def test_maps_may_lie_elsewhere(make_folder_data, tmp_path):

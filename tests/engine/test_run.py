@@ -316,6 +316,8 @@ def test_an_oracle_is_stamped_into_its_results(tiny_settings, tmp_path):
     result = learned(tiny_settings, tmp_path / "mine")
     assert result.oracle == ("method.image_labels=full",)
     assert json.loads((tmp_path / "mine" / "results.json").read_text())["oracle"] == ["method.image_labels=full"]
+    folder = {"data": {"name": "folder", "path": "x", "saliency": "oracle"}}
+    assert make_recipe(tiny_settings | folder).oracle() == ["method.image_labels=full", "data.saliency=oracle"]
 
 
 @pytest.fixture

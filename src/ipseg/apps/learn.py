@@ -105,9 +105,9 @@ def make_plan(
             f"{base.path} has finished {base.finished()} of {len(learned.steps)} steps. "
             f"Go on with it first: ipseg train {base.path} --resume"
         )
-    if list(theirs.method.oracle()):
+    if theirs.oracle():
         raise UserError(
-            f"{base.path} sees labels that a step must not see ({', '.join(theirs.method.oracle())}); of old pictures "
+            f"{base.path} sees labels that a step must not see ({', '.join(theirs.oracle())}); of old pictures "
             "there are none here. An upper bound cannot learn one more class."
         )
     values = _grown(base.settings(), learned, classes, data, data_format, assignments)

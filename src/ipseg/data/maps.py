@@ -16,12 +16,13 @@ from ipseg.data.pictures import read_labels
 from ipseg.data.source import Saliency
 from ipseg.errors import UserError
 from ipseg.saliency.fallback import salient
+from ipseg.scenario.split import IGNORE
 
 if TYPE_CHECKING:
     from ipseg.data.filed import FileSplit
 
-Way: TypeAlias = Literal["given", "fallback", "all", "none"]
-Named: TypeAlias = Literal["auto", "given", "fallback", "all", "none"]
+Way: TypeAlias = Literal["given", "fallback", "all", "none", "oracle"]
+Named: TypeAlias = Literal["auto", "given", "fallback", "all", "none", "oracle"]
 SaliencyFrom: TypeAlias = Named | str
 """What the setting takes: a name, or the path of a folder of maps."""
 
@@ -38,8 +39,13 @@ class SaliencySetting:
     saliency: SaliencyFrom = "auto"
     """What stands out in a picture. given: the tree's own maps. fallback: found without a model, while reading.
     all: everything, so that all that is not annotated is unknown (SSUL's on ADE20K; give the method
-    unknown: background). none: nothing, so that all of it is background. auto: given where the tree has maps, otherwise
-    fallback. Or the path of a folder of maps."""
+    unknown: background). none: nothing, so that all of it is background. oracle: every object that the masks have, of
+    classes of later steps too, which no step may know. auto: given where the tree has maps, otherwise fallback. Or the
+    path of a folder of maps."""
+
+    def oracle(self) -> list[str]:
+        """Settings that see labels a step must not see."""
+        return ["data.saliency=oracle"] if self.saliency == "oracle" else []
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Maps:
 
     def __str__(self) -> str:
         said = {"given": f"the maps in {self.folder}", "all": "all stands out", "none": "nothing stands out"}
+        said["oracle"] = "the objects of the masks, of all classes"
         return said.get(self.way, f"made while reading, without a model (there are no maps in {self.folder})")
 
     @cached_property
@@ -97,4 +104,5 @@ class Maps:
             return read_labels(path) > 0
         if self.way == "fallback":
             return salient(split.image(index))
-        return np.full(split.mask(index).shape, self.way == "all")
+        mask = split.mask(index)
+        return (mask != 0) & (mask != IGNORE) if self.way == "oracle" else np.full(mask.shape, self.way == "all")

@@ -234,6 +234,6 @@ def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResul
         setting=scenario.setting,
         seed=recipe.seed,
         steps=tuple(folder.result(index) for index in range(folder.finished())),
-        oracle=tuple(recipe.method.oracle()),
+        oracle=tuple(recipe.oracle()),
         info={"steps": len(scenario.steps), "memory": recipe.memory.size, "backbone": recipe.model.backbone.name},
     )

@@ -175,6 +175,11 @@ class Recipe:
         source, share = self.data.build(), self.evaluation.held_out
         return hold_out(source, share) if share else source
 
+    def oracle(self) -> list[str]:
+        """Settings that see labels a step must not see; stamped into results."""
+        of_data = getattr(self.data, "oracle", list)
+        return [*self.method.oracle(), *of_data()]
+
     def require_trainable(self) -> None:
         """What no run can be trained with, though a finished one may well be asked so."""
         if self.training.graphs and (self.deterministic or getattr(self.method, "gate", "none") != "none"):
