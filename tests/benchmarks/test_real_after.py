@@ -33,7 +33,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-AFTER, FIGURES, ORACLES = script("after"), script("figures"), script("oracles")
+AFTER, FIGURES, MAPS, ORACLES = script("after"), script("figures"), script("maps"), script("oracles")
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +165,18 @@ def test_a_known_foreground_leaves_the_choice_of_its_class():
     scores = torch.tensor([[[[0.9, 0.9, 0.1]], [[0.1, 0.2, 0.3]], [[0.3, 0.1, 0.2]]]])
     truth = torch.tensor([[[2, 1, 0]]])
     assert ORACLES.among(scores, truth).tolist() == [[[2, 1, 0]]]
+
+
+# ---- label maps -------------------------------------------------------------------------------------------------
+
+
+def test_label_maps_are_drawn_beside_the_truth(tiny_run, joint_run, tmp_path):
+    out = tmp_path / "maps.png"
+    assert MAPS.main([str(tiny_run), str(joint_run), "--pictures", "2", "--device", "cpu", "--out", str(out)]) == 0
+    assert out.stat().st_size > 1000
+
+
+def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, tmp_path, capsys):
+    (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
+    assert MAPS.main([str(tmp_path / "results.json"), "--device", "cpu", "--out", str(tmp_path / "maps.png")]) == 2
+    assert "there are only its results" in capsys.readouterr().err
