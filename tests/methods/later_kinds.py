@@ -23,7 +23,8 @@ from ipseg.methods.losses import everywhere, pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
 from ipseg.model.boxes import full_boxes, inside
 from ipseg.model.decoder import Norm
-from ipseg.model.network import ModelConfig, freeze
+from ipseg.model.freezing import freeze
+from ipseg.model.network import ModelConfig
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 

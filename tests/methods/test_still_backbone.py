@@ -37,5 +37,18 @@ def test_a_posterior_that_is_not_there_needs_no_backbone(make_method):
 
 
 def test_base_steps_with_and_without_it_are_not_alike():
-    shared, still = (IPSegConfig(posterior_backbone=choice).base_settings() for choice in ("shared", "still"))
-    assert shared != still
+    ways = [IPSegConfig(posterior_backbone=choice).base_settings() for choice in ("shared", "still", "both")]
+    assert all(one != other for one in ways for other in ways if one is not other)
+
+
+def test_both_see_side_by_side(make_method, hand_made):
+    shared, still, both = (make_method(step=0, posterior_backbone=choice) for choice in ("shared", "still", "both"))
+    images = hand_made([0]).images
+    with torch.no_grad():
+        for method in (still, both):
+            for parameter in method.network.encoder.still.parameters():
+                parameter.mul_(1.01)
+        pooled = [method.network.eval().encoder(images).pooled for method in (shared, still, both)]
+    assert not torch.equal(pooled[0], pooled[1])
+    assert torch.equal(pooled[2], torch.cat(pooled[:2], dim=1))
+    assert both.predict(images).posterior.shape == (len(images), 2)

@@ -11,7 +11,8 @@ from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig, Network, switch
+from ipseg.model.freezing import switch
+from ipseg.model.network import ModelConfig, Network
 from ipseg.scenario.split import ScenarioConfig
 
 CLASSES = ("cat", "cow", "dog")

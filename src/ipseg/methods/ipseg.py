@@ -16,8 +16,9 @@ from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
+from ipseg.model.freezing import frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, Network, frozen_copy, logits_of, switch, trainable
+from ipseg.model.network import Features, Network, logits_of
 from ipseg.scenario.split import IGNORE, Step
 
 

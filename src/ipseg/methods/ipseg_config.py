@@ -95,10 +95,10 @@ class IPSegConfig:
     """Each later head begins with a copy of the decoder, which learns with it; the backbone stays frozen. Off: all
     heads share the decoder of the base step (the paper's)."""
 
-    posterior_backbone: Literal["shared", "still"] = "shared"
+    posterior_backbone: Literal["shared", "still", "both"] = "shared"
     """What the posterior sees pictures with. shared: what the heads see them with (the paper's). still: a copy of it as
     it was before the base step, which never learns; pretrained, it tells classes apart that the base step does not
-    have. It takes a second pass."""
+    have. It takes a second pass. both: these two side by side."""
 
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
@@ -162,7 +162,7 @@ class IPSegConfig:
             model,
             posterior=self.image_posterior,
             own_decoders=self.own_decoders,
-            still=self.image_posterior and self.posterior_backbone == "still",
+            posterior_backbone=self.posterior_backbone,
             pretrained=pretrained,
         )
         return IPSeg(self, network)

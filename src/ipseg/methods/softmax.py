@@ -15,7 +15,8 @@ from ipseg.errors import require_at_least
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.network import ModelConfig, frozen_copy, switch, trainable
+from ipseg.model.freezing import frozen_copy, switch, trainable
+from ipseg.model.network import ModelConfig
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 

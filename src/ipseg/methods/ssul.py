@@ -15,8 +15,9 @@ from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.model.freezing import frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, ModelConfig, Network, frozen_copy, logits_of, switch, trainable
+from ipseg.model.network import Features, ModelConfig, Network, logits_of
 from ipseg.scenario.split import Step
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +14,13 @@ from ipseg.errors import require_at_least, require_between
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.boxes import full_boxes, inside
 from ipseg.model.decoder import Aspp
+from ipseg.model.freezing import Still, freeze
 from ipseg.model.fusible import fusible
 from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
 from ipseg.model.posterior import Posterior, pool_parts
 from ipseg.model.recording import recordable
+
+PosteriorBackbone = Literal["shared", "still", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,38 +83,25 @@ class Features:
         return enlarge(logits, self.canvas)[..., : self.size[0], : self.size[1]]
 
 
-class Still(nn.Module):
-    """A copy that never learns; its batch statistics stay as they are in training too."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = frozen_copy(module)
-
-    def train(self, mode: bool = True) -> Still:
-        """Nothing changes."""
-        return super().train(mode=False)
-
-    @torch.no_grad()
-    def forward(self, *asked: Tensor) -> list[Tensor]:
-        """What the module says."""
-        said: list[Tensor] = self.module(*asked)
-        return said
-
-
 class Encoder(nn.Module):
     """Backbone and decoder: everything that is frozen after the base step.
 
-    keep_last: some heads will have decoders of their own. still: the posterior's view is that of a backbone which the
-    base step does not teach either.
+    keep_last: some heads will have decoders of their own. posterior_backbone: what the posterior sees with;
+    `still` is a copy that the base step does not teach either.
     """
 
     def __init__(
-        self, config: ModelConfig, *, keep_last: bool = False, still: bool = False, pretrained: bool = True
+        self,
+        config: ModelConfig,
+        *,
+        keep_last: bool = False,
+        posterior_backbone: PosteriorBackbone = "shared",
+        pretrained: bool = True,
     ) -> None:
         super().__init__()
-        self.keep_last = keep_last
+        self.keep_last, self.posterior_backbone = keep_last, posterior_backbone
         self.backbone = config.backbone.build(pretrained=pretrained)
-        self.still = Still(self.backbone) if still else None
+        self.still = None if posterior_backbone == "shared" else Still(self.backbone)
         self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
 
     def forward(self, images: Tensor, boxes: Tensor | None = None, decoded: int | None = None) -> Features:
@@ -138,16 +127,18 @@ class Encoder(nn.Module):
         first = last[:decoded]
         seen = self.decoder(first, boxes[:decoded], canvas)
         kept = first if self.keep_last else None
-        judged = last if self.still is None else self.still(images, shown)[-1]
-        return tuple(stage[:decoded] for stage in stages), seen, kept, pool_parts(judged, boxes, canvas)
+        judged = [] if self.posterior_backbone == "still" else [last]
+        judged += [] if self.still is None else [self.still(images, shown)[-1]]
+        pooled = torch.cat([pool_parts(each, boxes, canvas) for each in judged], dim=1)
+        return tuple(stage[:decoded] for stage in stages), seen, kept, pooled
 
 
 class Network(nn.Module):
     """The network of IPSeg and SSUL. Its branches are called by the method, on the features of one pass.
 
     head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
-    unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's. still:
-    the posterior has a backbone that never learns.
+    unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's.
+    posterior_backbone: what the posterior sees with.
     """
 
     def __init__(
@@ -158,17 +149,18 @@ class Network(nn.Module):
         head: Literal["ipseg", "ssul"] = "ipseg",
         apart: bool = False,
         own_decoders: bool = False,
-        still: bool = False,
+        posterior_backbone: PosteriorBackbone = "shared",
         pretrained: bool = True,
     ) -> None:
         super().__init__()
         self.config, self.head = config, head
-        self.encoder = Encoder(config, keep_last=own_decoders, still=still, pretrained=pretrained)
+        sees: PosteriorBackbone = posterior_backbone if posterior else "shared"
+        self.encoder = Encoder(config, keep_last=own_decoders, posterior_backbone=sees, pretrained=pretrained)
         self.permanent = self._head(1 if apart else 2)
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
-        last = self.encoder.backbone.channels[-1]
-        self.posterior = Posterior(last, config.posterior_width, config.posterior_dropout) if posterior else None
+        seen = self.encoder.backbone.channels[-1] * (2 if sees == "both" else 1)
+        self.posterior = Posterior(seen, config.posterior_width, config.posterior_dropout) if posterior else None
 
     def _head(self, outputs: int) -> Head:
         width = self.config.width
@@ -211,38 +203,6 @@ def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     """Zeros to the right and below. A picture's canvas follows from its own size alone, whatever batch it is in."""
     height, width = images.shape[-2:]
     return F.pad(images, (0, -width % multiple, 0, -height % multiple))
-
-
-def switch(module: nn.Module, *, training: bool) -> None:
-    """As `module.train(training)`, where it, a part of it or a part of a part has the other mode.
-
-    That walks through all modules, and a network of many heads has thousands. What is added is added whole, at most
-    that deep.
-    """
-    parts = list(module.children())
-    if any(part.training is not training for part in (module, *parts, *chain(*(part.children() for part in parts)))):
-        module.train(training)
-
-
-def freeze(module: nn.Module) -> None:
-    """No gradient, and batch statistics stay as they are."""
-    module.requires_grad_(requires_grad=False)
-    module.eval()
-
-
-Module = TypeVar("Module", bound=nn.Module)
-
-
-def frozen_copy(module: Module) -> Module:
-    """The module as it stands now, whatever becomes of it."""
-    kept = copy.deepcopy(module)
-    freeze(kept)
-    return kept
-
-
-def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that learn."""
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 @torch.no_grad()

@@ -1,0 +1,60 @@
+"""What learns and what stays as it is."""
+
+from __future__ import annotations
+
+import copy
+from itertools import chain
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+
+def switch(module: nn.Module, *, training: bool) -> None:
+    """As `module.train(training)`, where it, a part of it or a part of a part has the other mode.
+
+    That walks through all modules, and a network of many heads has thousands. What is added is added whole, at most
+    that deep.
+    """
+    parts = list(module.children())
+    if any(part.training is not training for part in (module, *parts, *chain(*(part.children() for part in parts)))):
+        module.train(training)
+
+
+def freeze(module: nn.Module) -> None:
+    """No gradient, and batch statistics stay as they are."""
+    module.requires_grad_(requires_grad=False)
+    module.eval()
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def frozen_copy(module: Module) -> Module:
+    """The module as it stands now, whatever becomes of it."""
+    kept = copy.deepcopy(module)
+    freeze(kept)
+    return kept
+
+
+class Still(nn.Module):
+    """A copy that never learns; its batch statistics stay as they are in training too."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = frozen_copy(module)
+
+    def train(self, mode: bool = True) -> Still:
+        """Nothing changes."""
+        return super().train(mode=False)
+
+    @torch.no_grad()
+    def forward(self, *asked: Tensor) -> list[Tensor]:
+        """What the module says."""
+        said: list[Tensor] = self.module(*asked)
+        return said
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
