@@ -93,7 +93,7 @@ def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make
         each.train_mode()
         losses.append(each.loss(StepBatch(picture, current=1))["segmentation"].item())
     assert losses[0] == losses[1]
-    assert replayed_labels(method_config({"name": "ssul_m"})) == "sampled"
+    assert replayed_labels(method_config({"name": "ssul_m"})) == "annotated"
     assert replayed_labels(method_config({"name": "ssul", "mem_labels": "all_seen"})) is None
 
 
