@@ -19,6 +19,7 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.results import RunResult
 
 REAL = Path(__file__).parents[2] / "benchmarks" / "real"
+pytestmark = pytest.mark.slow  # together; they are scripts beside the library
 
 
 sys.path.append(str(REAL))  # as if one of them were run: they share files
