@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.scenario.split import ScenarioConfig
 
+ROOT = Path(__file__).parents[2]
 STEPS = {
     "overlap": {
         "2-1": [1262, 1177, 444, 588, 299],
@@ -107,3 +110,14 @@ def test_a_run_on_a_subset_is_opened_again_with_its_scenario(tiny_settings, tmp_
     result = run(recipe, tmp_path / "run", quiet=True)
     assert list(result.steps[-1].iou) == ["background", "cat", "cow", "dog", "horse", "person", "sheep"]
     assert RunFolder.open(tmp_path / "run").scenario(recipe).name == "voc_animals/5-1"
+
+
+def test_which_classes_meet_is_counted(voc_animals, tmp_path):
+    spec = importlib.util.spec_from_file_location("together", ROOT / "benchmarks" / "real" / "together.py")
+    assert spec
+    assert spec.loader
+    together = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(together)
+    together.main(["--out", str(tmp_path / "out.json"), "--set", f"data.path={voc_animals}"])
+    recorded = ROOT / "benchmarks" / "results" / "2026-11-16_animals_together.json"
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(recorded.read_text())

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from learning import learn
 
-from ipseg.engine.iteration import make_optimiser
-from ipseg.engine.recipe import TrainingConfig
 from ipseg.model.network import count_parameters
-
-
-def learn(method, batch, iterations=3):
-    optimiser = make_optimiser(method, TrainingConfig(lr=0.05))
-    for group in optimiser.param_groups:
-        group["lr"] = 0.05 * group["factor"]
-    for _ in range(iterations):
-        method.train_mode()
-        optimiser.zero_grad()
-        torch.stack(list(method.loss(batch).values())).sum().backward()
-        optimiser.step()
 
 
 def test_a_new_head_begins_with_the_shared_decoder_and_says_the_same(make_method, hand_made):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from test_own_decoders import learn
+from learning import learn
 
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.network import count_parameters

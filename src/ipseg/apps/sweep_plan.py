@@ -22,7 +22,7 @@ from ipseg.data.source import Source
 from ipseg.engine.base_step import base_step
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.errors import UserError
+from ipseg.errors import UserError, unknown
 
 STATES = {"finished": "green", "running": "cyan", "begun": "yellow", "waiting": "dim", "failed": "red"}
 
@@ -79,12 +79,14 @@ def choose(plan: Sequence[Planned], only: Sequence[str]) -> list[Planned]:
     """The runs whose folder, or a twin's, one of these shell patterns names; without a pattern all of them."""
     if not only:
         return list(plan)
-    names = {name: run for run in plan for name in (run.name, *run.twins)}
+    names = {name: run.name for run in plan for name in (run.name, *run.twins)}
+    found: set[str] = set()
     for pattern in only:
-        if not fnmatch.filter(names, pattern):
-            raise UserError(f"--only {pattern} names no run of the grid. It has {', '.join(names)}.")
-    found = [names[name] for pattern in only for name in fnmatch.filter(names, pattern)]
-    return [run for run in plan if run in found]
+        fitting = fnmatch.filter(names, pattern)
+        if not fitting:
+            raise unknown("run of the grid for --only", pattern, names)
+        found |= {names[name] for name in fitting}
+    return [run for run in plan if run.name in found]
 
 
 def _fingerprint(values: dict[str, Any]) -> str:
