@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from ipseg.apps.compare import compare
@@ -69,7 +70,11 @@ def test_the_page_says_which_pictures_were_measured(whole, tiny_run, tmp_path):
     shutil.copytree(tiny_run, held_out)
     recipe = held_out / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("held_out: 0.0", "held_out: 0.5"))
-    assert "training pictures that were held out." in written([held_out], tmp_path, pictures=0)
+    page = written([held_out], tmp_path, pictures=2)
+    assert "training pictures that were held out." in page
+    measured = make_recipe(yaml.safe_load(recipe.read_text())).source().val
+    shown = re.findall(r"<figcaption[^>]*>([^<]*)</figcaption>", page)
+    assert len(set(shown) & set(measured.names)) == 2, shown  # and they are what is looked at
 
 
 def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):

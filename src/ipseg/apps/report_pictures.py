@@ -35,11 +35,11 @@ class Shelf:
         self._sources: dict[str, Source | str] = {}
 
     def source(self, recipe: Recipe) -> Source | str:
-        """The data of a recipe, or why it cannot be had."""
-        key = repr(recipe.data)
+        """The pictures of a recipe, its validation pictures those that it is measured on; or why they cannot be had."""
+        key = repr((recipe.data, recipe.evaluation.held_out))
         if key not in self._sources:
             try:
-                self._sources[key] = recipe.data.build()
+                self._sources[key] = recipe.source()
             except (UserError, OSError) as error:
                 self._sources[key] = f"the data cannot be opened ({_brief(error)})"
         return self._sources[key]
