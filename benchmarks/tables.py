@@ -9,6 +9,7 @@ ablation  a row a run: mIoU over all classes, and its difference to a reference 
 classes   a row a run: the IoU of every class after the last step
 varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
 cost      a row a run: parameters, speeds and memory, from what costs.py wrote
+oracles   a row a run: mIoU with one part or another replaced by the truth, from what real/oracles.py wrote
 
 In a page a table stands between `<!-- table NAME ... -->` and `<!-- end -->`. After the NAME stand files of
 benchmarks/results (none: those of the command line), `scenario=2-1`, `reference=ipseg` and any number of
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from collect import read
 from costs import cost_table
+from oracle_table import oracle_table
 from varied import varied_table
 
 from ipseg.apps.compare import with_bounds
@@ -59,10 +61,10 @@ class Wanted:
 
     def made(self) -> str:
         """The table, and what a reader must know to read it."""
-        if self.table == "cost":
-            return cost_table(self.files)
+        if self.table in OF_FILES:
+            return OF_FILES[self.table](self.files)
         if self.table not in TABLES:
-            raise unknown("table", self.table, [*TABLES, "cost"])
+            raise unknown("table", self.table, [*TABLES, *OF_FILES])
         return TABLES[self.table](self.sections(), self)
 
     def sections(self) -> list[Section]:
@@ -188,6 +190,8 @@ def _page(found: Sequence[Section], part: Callable[[Section], Part], said: Seque
     return "\n\n".join([*parts, "  \n".join(textwrap.fill(f"{note}.", 118) for note in told)])
 
 
+OF_FILES = {"cost": cost_table, "oracles": oracle_table}
+"""Tables of other files than those of collect.py."""
 TABLES = {"main": main_table, "ablation": ablation_table, "classes": class_table, "varied": varied_table}
 
 
@@ -236,7 +240,9 @@ def main() -> None:
     """Print tables, or put them into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", help="what collect.py wrote")
-    parser.add_argument("--table", metavar="NAME", help=f"one of {', '.join(TABLES)}, cost; without it the first three")
+    parser.add_argument(
+        "--table", metavar="NAME", help=f"one of {', '.join([*TABLES, *OF_FILES])}; without it the first three"
+    )
     parser.add_argument("--scenario", help="one scenario: 2-1, or 2-1 disjoint")
     parser.add_argument("--reference", help="the run that an ablation is compared with: ipseg")
     parser.add_argument("--run", dest="runs", action="append", help="a run's name, or a pattern; again for more")

@@ -108,3 +108,25 @@ def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, proces
     for rank, share in enumerate(shares):
         assert torch.equal(share.crops.images, whole.crops.images[rank::processes])
         assert torch.equal(share.wholes.labels, whole.wholes.labels[rank::processes])
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])  # 4: one has no current picture in a batch
+def test_pictures_come_once_each_and_whole(memory, processes):
+    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+    shown = []
+    for rank in range(processes):
+        plan, share = BatchPlan(3, rehearsed=1), Share(rank, processes)
+        own = BatchStream(
+            view, memory, plan, crop=(40, 48), scales=(0.5, 2), flip=True, seed=0, device=CPU, share=share
+        )
+        for batch in own.pictures():
+            assert len(batch.crops) == batch.current <= max(1, len(share(3)))
+            assert torch.equal(batch.crops.boxes, torch.tensor([[0.0, 0.0, 32.0, 48.0]]).expand(batch.current, 4))
+            shown += [(image * 255).round().byte() for image in batch.crops.images[:, :, :32].permute(0, 2, 3, 1)]
+    expected = Counter(view.picture(i).image.tobytes() for i in range(len(view)))
+    assert Counter(image.numpy().tobytes() for image in shown) == expected
+
+
+def test_a_picture_larger_than_the_canvas_is_shrunk(memory):
+    batch = next(stream(memory).pictures())
+    assert torch.allclose(batch.crops.boxes[0], torch.tensor([0.0, 0.0, 32 * 2 / 3, 32.0]))

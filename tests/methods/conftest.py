@@ -12,6 +12,7 @@ from ipseg.data.batch import Batch, StepBatch
 from ipseg.methods.registry import method_config
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
+from ipseg.model.posterior import Posterior
 from ipseg.scenario.split import Scenario, ScenarioConfig
 
 MODEL = ModelConfig(
@@ -49,7 +50,7 @@ def _spread(method: Any) -> None:
     features = network.encoder(pictures(torch.Generator().manual_seed(99), 8, 64))
     heads = [*network.lasting(), *network.temporary]
     classifiers = [(head.classifier, head(features.decoded, features.stages)) for head in heads]
-    if network.posterior is not None:
+    if isinstance(network.posterior, Posterior):
         shared = network.posterior.shared(features.pooled)
         classifiers += [(classifier, classifier(shared)) for classifier in network.posterior.classifiers]
     for classifier, logits in classifiers:

@@ -42,6 +42,9 @@ class Chance:
         return cls(rng.uniform(*scales), rng.uniform(), rng.uniform(), flip=flip and bool(rng.integers(2)))
 
 
+NO_CHANCE = Chance(1.0, 0.0, 0.0, flip=False)
+
+
 def random_crop(chance: Chance, size: Size, crop: Size) -> Placement:
     """A random part of the scaled picture, or all of it at a random place where it is smaller."""
     top = chance.top * (size[0] * chance.scale - crop[0])
@@ -57,6 +60,11 @@ def whole(chance: Chance, size: Size, canvas: Size) -> Placement:
     scale = min(canvas[0] / size[0], canvas[1] / size[1]) * chance.scale
     top, left = chance.top * (size[0] * scale - canvas[0]), chance.left * (size[1] * scale - canvas[1])
     return Placement(scale, top, left, flip=chance.flip)
+
+
+def unchanged(_chance: Chance, size: Size, canvas: Size) -> Placement:
+    """The whole picture in a corner, as large as it is, or as fits."""
+    return Placement(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), 0.0, 0.0, flip=False)
 
 
 def place(pile: Pile, rows: Sequence[int], placements: Sequence[Placement], canvas: Size) -> Batch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ipseg.data.augment import Chance, Placement, Size, place, random_crop, whole
+from ipseg.data.augment import NO_CHANCE, Chance, Placement, Size, place, random_crop, unchanged, whole
 from ipseg.data.batch import Batch, BatchPlan, Picture, StepBatch
 from ipseg.data.loading import KeptPictures, read_ahead, resident
 from ipseg.data.memory import ReplayMemory
@@ -77,6 +77,14 @@ class BatchStream:
         count = len(self.share(self.plan.current))
         with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * count) as pictures:
             yield (self._make(iteration, pictures) for iteration in iterations)
+
+    def pictures(self) -> Iterator[StepBatch]:
+        """Every picture of the step once, whole and unscaled where the canvas has room: our share of them."""
+        rows, size = self.share(len(self.view)), len(self.share(self.plan.current)) or 1
+        visits = () if self._pile is not None else rows
+        with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * size) as pictures:
+            for some in (rows[start : start + size] for start in range(0, len(rows), size)):
+                yield StepBatch(self._lay(unchanged, some, [NO_CHANCE] * len(some), pictures), len(some))
 
     def _picture(self, row: int) -> Picture:
         """The pictures of the view, and after them those of the memory."""

@@ -120,7 +120,7 @@ def learn(
     clock.passed("load")
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
     clock.passed("learn")
-    end_step(method, one_pass(stream))
+    end_step(method, stream.pictures())
     folder.save_weights(step.index, method.network)
     clock.passed("save")
 

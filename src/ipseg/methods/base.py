@@ -111,7 +111,10 @@ class EndsStep(Protocol):
     """A method that finishes a step after the last iteration: fused weights, merged branches, prototypes."""
 
     def end_step(self, batches: Iterable[StepBatch]) -> None:
-        """Change the network for good; its weights are saved afterwards. `batches` as in `prepare`."""
+        """Change the network for good; its weights are saved afterwards.
+
+        `batches` show every picture of the step once, whole, as `crops`. One process may have one more than another.
+        """
         ...
 
 

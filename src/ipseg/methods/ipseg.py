@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,26 +15,13 @@ from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
+from ipseg.methods.views import Views
 from ipseg.model.freezing import frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
+from ipseg.model.moments import Moments
 from ipseg.model.network import Features, Network, logits_of
+from ipseg.model.posterior import Posterior
 from ipseg.scenario.split import IGNORE, Step
-
-
-@dataclass(frozen=True)
-class Views:
-    """What the posterior learns from in remembered pictures, each laid out in some ways."""
-
-    pooled: Tensor
-    labels: Tensor
-    """(N, C) bool."""
-    count: int
-    """So many join a batch."""
-
-    def join(self, pooled: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch of the posterior with some of them, drawn anew."""
-        rows = torch.randint(len(self.pooled), (self.count,), device=pooled.device)
-        return torch.cat([pooled, self.pooled[rows]]), torch.cat([labels, self.labels[rows]])
 
 
 class IPSeg:
@@ -82,7 +68,7 @@ class IPSeg:
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
-        posterior = self.config.image_posterior
+        posterior = self.config.trains_posterior
         if not memory or self._previous is None:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
@@ -112,6 +98,19 @@ class IPSeg:
         past = self._past_scores(features, self._past(features)) if asked else None
         return features.pooled, self._image_labels(wholes, past)
 
+    @torch.no_grad()
+    def end_step(self, batches: Iterable[StepBatch]) -> None:
+        """A posterior of moments learns here, with the labels of Eq. 2; one that is trained has done so."""
+        if isinstance(self.network.posterior, Moments):
+            switch(self.network, training=False)
+            self.network.posterior.learn(map(self._judged, batches))
+
+    def _judged(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        """The posterior's view of pictures of the step, and which classes they hold."""
+        shown = batch.crops
+        features = self.network.encoder(shown.images, shown.boxes)
+        return features.pooled, self._image_labels(shown, self._past_scores(features, self._past(features)))
+
     # ---- learning -----------------------------------------------------------------------------------------------
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
@@ -124,7 +123,7 @@ class IPSeg:
         past = self._past(of_crops)
         teach = self._decoupled if self.config.decoupling else self._coupled
         parts = teach(of_crops, crops, self._old_classes(past, crops.labels))
-        if self.network.posterior is not None:
+        if isinstance(self.network.posterior, Posterior):
             labels = self._image_labels(pictures, self._past_scores(features[:asked], past))
             pooled, labels = (_first_and_wholes(x, batch) for x in (features.pooled, labels))
             if self._views is not None:

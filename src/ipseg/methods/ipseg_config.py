@@ -70,6 +70,11 @@ class IPSegConfig:
     """What is known of remembered pictures beside their image label. current: if the step that runs shows one too, its
     annotation there. none: nothing, so that its new classes are taken for absent."""
 
+    posterior: Literal["learned", "moments"] = "learned"
+    """How the image posterior comes about. learned: a small network that every step trains, with remembered pictures
+    against forgetting (the paper's). moments: linear discriminants in closed form, from sums over all pictures that the
+    steps have shown; no picture need be remembered for it, and settings of its training do nothing."""
+
     posterior_current: float | None = None
     """Share of current pictures among those that train the posterior; at least one is. null: the authors',
     |C_t| / |C_1:t|."""
@@ -140,13 +145,18 @@ class IPSegConfig:
         return self.unknown == "background" or (self.unknown == "auto" and not self.decoupling)
 
     @property
+    def trains_posterior(self) -> bool:
+        """Whether a posterior learns from batches."""
+        return self.image_posterior and self.posterior == "learned"
+
+    @property
     def replayed_labels(self) -> Literal["current"] | None:
         """Remembered pictures are stored without annotation; the step that runs may have its own."""
         return "current" if self.mem_labels == "current" else None
 
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
-        parts = ("name", "image_posterior", "posterior_backbone", "decoupling", "known_classes")
+        parts = ("name", "image_posterior", "posterior", "posterior_backbone", "decoupling", "known_classes")
         weights = ("lambda_current", "lambda_permanent", "backbone_lr", "posterior_lr")
         return {key: getattr(self, key) for key in (*parts, *weights)}
 
@@ -160,9 +170,26 @@ class IPSegConfig:
 
         network = Network(
             model,
-            posterior=self.image_posterior,
+            posterior=self.posterior if self.image_posterior else None,
             own_decoders=self.own_decoders,
             posterior_backbone=self.posterior_backbone,
             pretrained=pretrained,
         )
         return IPSeg(self, network)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPSegMomentsConfig(IPSegConfig):
+    """IPSeg and what brought it nearer to joint training: no part of the paper. Everything can be set as in ipseg."""
+
+    name: str = "ipseg_moments"
+    """The method."""
+
+    posterior: Literal["learned", "moments"] = "moments"
+    """As in ipseg; the default is what gained most."""
+
+    posterior_backbone: Literal["shared", "still", "both"] = "both"
+    """As in ipseg."""
+
+    own_decoders: bool = True
+    """As in ipseg."""

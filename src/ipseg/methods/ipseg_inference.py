@@ -14,6 +14,7 @@ from ipseg.model.boxes import inside
 from ipseg.model.fusion import filter_noise, fuse
 from ipseg.model.gating import Gate
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
+from ipseg.model.moments import Moments
 from ipseg.model.network import Features, logits_of
 from ipseg.model.posterior import Posterior
 from ipseg.model.recording import recordable
@@ -25,7 +26,7 @@ class Branches:
 
     permanent: nn.Module
     heads: Sequence[nn.Module]
-    posterior: Posterior | None
+    posterior: Posterior | Moments | None
 
 
 def answer(branches: Branches, features: Features, config: IPSegConfig, *, rivals: bool = False) -> Prediction:

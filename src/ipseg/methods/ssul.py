@@ -56,7 +56,7 @@ class SsulConfig(ReplayConfig):
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ssul:
         """Make the method with its network."""
-        return Ssul(self, Network(model, posterior=False, head=self.head, apart=True, pretrained=pretrained))
+        return Ssul(self, Network(model, posterior=None, head=self.head, apart=True, pretrained=pretrained))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,11 @@ from ipseg.model.decoder import Aspp
 from ipseg.model.freezing import Still, freeze
 from ipseg.model.fusible import fusible
 from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
+from ipseg.model.moments import Moments
 from ipseg.model.posterior import Posterior, pool_parts
 from ipseg.model.recording import recordable
 
+PosteriorKind = Literal["learned", "moments"]
 PosteriorBackbone = Literal["shared", "still", "both"]
 
 
@@ -138,14 +140,14 @@ class Network(nn.Module):
 
     head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
     unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's.
-    posterior_backbone: what the posterior sees with.
+    posterior: how the image posterior comes about, none: there is none. posterior_backbone: what it sees with.
     """
 
     def __init__(
         self,
         config: ModelConfig,
         *,
-        posterior: bool = True,
+        posterior: PosteriorKind | None = "learned",
         head: Literal["ipseg", "ssul"] = "ipseg",
         apart: bool = False,
         own_decoders: bool = False,
@@ -160,7 +162,11 @@ class Network(nn.Module):
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
         seen = self.encoder.backbone.channels[-1] * (2 if sees == "both" else 1)
-        self.posterior = Posterior(seen, config.posterior_width, config.posterior_dropout) if posterior else None
+        self.posterior: Posterior | Moments | None = None
+        if posterior == "learned":
+            self.posterior = Posterior(seen, config.posterior_width, config.posterior_dropout)
+        elif posterior == "moments":
+            self.posterior = Moments(seen)
 
     def _head(self, outputs: int) -> Head:
         width = self.config.width
