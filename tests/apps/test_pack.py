@@ -16,10 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from ipseg.apps.apply import apply_pack
+from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
 from ipseg.apps.pack import pack
 from ipseg.cli import app
+from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import digest, load_tensors, save_tensors
 from ipseg.errors import UserError
 
@@ -81,6 +84,20 @@ def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(grown,
         one, other = ours.predict(picture), theirs.predict(picture)
         assert np.array_equal(one.scores, other.scores)
         assert one.posterior == other.posterior
+
+
+def test_a_posterior_of_sums_learns_one_more_class_and_travels(grown, make_folder_data, tmp_path):
+    settings = RunFolder.open(grown / "base").settings() | {"method": {"name": "ipseg_moments"}}
+    settings["data"]["path"] = str(make_folder_data("old", classes=("red", "green"), count=10))
+    run(make_recipe(settings), tmp_path / "base", quiet=True)
+    new = make_folder_data("new", classes=("goat", "sheep", "red"), count=9)
+    learn(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
+    apply_pack(pack(tmp_path / "run", 2, tmp_path / "sheep.zip").path, tmp_path / "base", tmp_path / "upgraded")
+    ours, theirs = load_model(tmp_path / "upgraded"), load_model(tmp_path / "run")
+    for picture in (new / "images").iterdir():
+        said = ours.predict(picture)
+        assert np.array_equal(said.scores, theirs.predict(picture).scores)
+        assert said.posterior.keys() == {"red", "green", "sheep"}
 
 
 def test_the_upgraded_copy_is_a_whole_run(grown, packed, tmp_path):
