@@ -28,6 +28,7 @@ class Trunk(nn.Module):
             conv_block(before + stage, width, 3) for before, stage in zip(widths, stages[::-1], strict=True)
         )
 
+    @fusible
     def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
         """decoded: the decoder's output; stages: the backbone's first three, finest first."""
         x = decoded
@@ -43,6 +44,7 @@ class SmallTrunk(nn.Module):
         super().__init__()
         self.block = conv_block(inputs, width, 3)
 
+    @fusible
     def forward(self, decoded: Tensor, _stages: Sequence[Tensor]) -> Tensor:
         """Called like the larger one."""
         x: Tensor = self.block(decoded)
@@ -59,7 +61,6 @@ class Head(nn.Module):
         """Its own, of the backbone's last stage; none: it reads the one that all share."""
         self.classifier = nn.Conv2d(width, outputs, 1)
 
-    @fusible
     def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
         """(B, outputs, h, w) logits: of the first stage's size, or with the small trunk of the decoder's."""
         logits: Tensor = self.classifier(self.trunk(decoded, stages))
