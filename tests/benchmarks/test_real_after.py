@@ -29,12 +29,13 @@ def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"real_{name}", REAL / f"{name}.py")
     assert spec
     assert spec.loader
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 AFTER, FIGURES, MAPS, ORACLES = script("after"), script("figures"), script("maps"), script("oracles")
+MOMENTS = script("moments")
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +182,23 @@ def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, tmp_path, capsys):
     (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
     assert MAPS.main([str(tmp_path / "results.json"), "--device", "cpu", "--out", str(tmp_path / "maps.png")]) == 2
     assert "there are only its results" in capsys.readouterr().err
+
+
+def test_average_precision_is_that_of_the_textbook():
+    scores, truth = torch.tensor([0.9, 0.1, 0.8, 0.4]), torch.tensor([True, False, False, True])
+    assert MOMENTS.average_precision(scores, truth) == pytest.approx((1 / 1 + 2 / 3) / 2)
+
+
+def test_a_posterior_from_moments_is_judged_on_drawn_scenes(tmp_path, monkeypatch):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "base: scenes_3-1_ipseg\n"
+        "data: {train: 120, val: 1, size: [48, 48]}\n"
+        "model: {backbone: {name: resnet10t, weights: none}, width: 8}\n"
+        "training: {crop: [48, 48]}\n"
+    )
+    monkeypatch.setattr(MOMENTS, "RECIPE", recipe)
+    MOMENTS.main(["--out", str(tmp_path / "out.json"), "--device", "cpu"])
+    found = json.loads((tmp_path / "out.json").read_text())["average_precision"]
+    assert list(found) == ["shrunk 0.1", "shrunk 0.3", "shrunk 1.0", "shrunk 3.0", "from crops", "100 pictures"]
+    assert all(0 <= value <= 1 and len(row) == 6 for row in found.values() for value in row.values())

@@ -43,6 +43,7 @@ class Chance:
 
 
 NO_CHANCE = Chance(1.0, 0.0, 0.0, flip=False)
+"""For a picture that is laid in one way only."""
 
 
 def random_crop(chance: Chance, size: Size, crop: Size) -> Placement:

@@ -36,8 +36,9 @@ class Moments(nn.Module):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, shrinkage: float = SHRINKAGE) -> None:
         super().__init__()
+        self.shrinkage = shrinkage
         self.sizes: list[int] = []
         """Classes of each step."""
         shapes = {"pictures": (), "total": (inputs,), "products": (inputs, inputs)}
@@ -90,7 +91,7 @@ class Moments(nn.Module):
         covariance = products / count - mean[:, None] * mean
         variance = covariance.diagonal().clone()
         floor = (1e-6 * variance.mean()).clamp(min=1e-12)  # a feature may never change
-        covariance.diagonal().add_(SHRINKAGE * variance + floor)
+        covariance.diagonal().add_(self.shrinkage * variance + floor)
         with_it = total_of / count_of[:, None].clamp(min=1)
         without = (total - total_of) / (count - count_of)[:, None].clamp(min=1)
         difference = with_it - without
