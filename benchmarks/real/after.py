@@ -148,7 +148,8 @@ def look(
     method: Any, pictures: Iterable[Batch], classes: int, settings: Mapping[Way, object], evaluation: EvaluationConfig
 ) -> tuple[dict[Way, Counts], WrongPixels]:
     """Confusions with each of the settings, and the wrong pixels of the run's own."""
-    confusions, wrong = {way: ConfusionMatrix(classes) for way in settings}, WrongPixels(classes)
+    device = next(method.network.parameters()).device
+    confusions, wrong = {way: ConfusionMatrix(classes, device) for way in settings}, WrongPixels(classes)
     for batch in pictures:
         bf16 = evaluation.precision == "bf16"
         with torch.autocast(batch.images.device.type, torch.bfloat16, enabled=bf16), fusing(wanted=evaluation.compile):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ipseg.engine.evaluate import batches
 from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
+from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import iou, miou_groups
@@ -63,10 +64,11 @@ class Opened:
         """Of the channels."""
         return BACKGROUND, *self.base, *self.new
 
-    def pictures(self) -> Iterable[Batch]:
+    def pictures(self) -> Iterator[Batch]:
         """Those that the run is measured on."""
         step = self.scenario.steps[-1]
-        return batches(self.source.val, self.scenario, step, self.recipe.evaluation, Team(self.device))
+        with many_sizes():
+            yield from batches(self.source.val, self.scenario, step, self.recipe.evaluation, Team(self.device))
 
     def miou(self, confusion: Counts) -> dict[str, float | None]:
         """All, base and new."""

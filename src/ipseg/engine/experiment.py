@@ -120,7 +120,9 @@ def learn(
     clock.passed("load")
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
     clock.passed("learn")
-    end_step(method, stream.pictures())
+    mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=training.precision == "bf16")
+    with mixed, many_sizes():  # each picture comes once
+        end_step(method, stream.pictures())
     folder.save_weights(step.index, method.network)
     clock.passed("save")
 
