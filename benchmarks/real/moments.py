@@ -62,7 +62,7 @@ def look(recipe: Recipe, device: torch.device) -> Looked:
     source = recipe.source()
     scenario = recipe.scenario.build(source.name, source.classes)
     last, classes = scenario.steps[-1], len(scenario.steps[-1].seen)
-    encoder = Encoder(recipe.model, posterior_backbone="still").to(device).eval()
+    encoder = Encoder(recipe.model).to(device).eval()  # nobody has taught it yet: this is what `still` keeps
 
     def seen(shown: Iterable[Batch], known: int) -> Seen:
         found = [(encoder(batch.images, batch.boxes, decoded=1).pooled, _labels(batch, classes)) for batch in shown]
