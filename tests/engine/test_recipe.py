@@ -109,3 +109,12 @@ def test_the_warm_up_rises_in_a_line_and_then_falls_as_poly():
 
 def test_warming_up_is_only_for_the_schedule_that_warms_up():
     assert TrainingConfig(warmup=0.5).rate(0, 10) == 1
+
+
+def test_another_method_or_data_set_chosen_on_the_command_line_leaves_nothing_of_the_old_one():
+    moments = load_recipe("voc_15-1_ipseg_swin-b", ["method.name=ipseg_moments", "method.alpha_nf=0.6"]).method
+    assert (moments.posterior, moments.own_decoders, moments.alpha_nf) == ("moments", True, 0.6)
+    assert load_recipe("scenes_3-1_ipseg", ["method.confidence=0.5", "method.name=ssul"]).method.confidence == 0.5
+    assert load_recipe("scenes_3-1_ipseg", ["data.name=folder", "data.path=here"]).data.path == "here"
+    same = load_recipe("scenes_3-1_ipseg", ["method.name=ipseg"])
+    assert same.method == load_recipe("scenes_3-1_ipseg").method  # it is the one that the recipe has

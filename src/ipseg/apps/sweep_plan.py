@@ -17,11 +17,12 @@ from rich.text import Text
 
 from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.apps.sweep_read import say
-from ipseg.config import flat, override, to_dict
+from ipseg.config import flat, to_dict
 from ipseg.data.source import Source
 from ipseg.engine.base_step import base_step
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.recipe_files import with_changes
 from ipseg.errors import UserError, unknown
 
 STATES = {"finished": "green", "running": "cyan", "begun": "yellow", "waiting": "dim", "failed": "red"}
@@ -59,7 +60,7 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
     sources: dict[str, Source] = {}
     for cell in grid.cells():
         try:
-            recipe = make_recipe(override(cell.settings, assignments))
+            recipe = make_recipe(with_changes(cell.settings, assignments))
             data = say(to_dict(recipe.data))
             source = sources[data] = sources.get(data) or recipe.data.build()
             scenario = recipe.scenario.build(source.name, source.classes)

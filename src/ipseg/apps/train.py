@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipseg.config import override, to_dict, to_yaml
+from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
-from ipseg.engine.recipe_files import with_base
+from ipseg.engine.recipe_files import with_base, with_changes
 from ipseg.errors import UserError
 
 
@@ -19,7 +19,7 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
     if isinstance(recipe, (str, Path)):
         return load_recipe(recipe, assignments)
     values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
-    return make_recipe(override(values, assignments))
+    return make_recipe(with_changes(values, assignments))
 
 
 def default_folder(given: object, recipe: Recipe) -> Path:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ipseg.config import Settings, build, override
+from ipseg.config import Settings, build
 from ipseg.data.held_out import hold_out
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.registry import data_config
 from ipseg.data.source import DataConfig, Source
 from ipseg.engine.evaluate import EvaluationConfig
-from ipseg.engine.recipe_files import find_recipe, read_recipe
+from ipseg.engine.recipe_files import find_recipe, read_recipe, with_changes
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
@@ -205,4 +205,4 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
     """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
-    return make_recipe(override(read_recipe(find_recipe(name)), assignments))
+    return make_recipe(with_changes(read_recipe(find_recipe(name)), assignments))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ipseg
-from ipseg.config import Settings, read_yaml
+from ipseg.config import Settings, override, read_yaml
 from ipseg.errors import UserError
 
 FILES = (".yaml", ".yml")
@@ -66,6 +66,17 @@ def lay_over(base: Settings, changes: Settings) -> Settings:
         else:
             result[key] = value
     return result
+
+
+def with_changes(values: Settings, assignments: Sequence[str]) -> Settings:
+    """Settings with `key=value` assignments. One that chooses another method leaves nothing of the old one's."""
+    changes = override({}, assignments)
+    anew: Settings = {
+        section: {}
+        for section in CHOICES
+        if isinstance(new := changes.get(section), dict) and _chooses_another(section, values.get(section) or {}, new)
+    }
+    return override(values | anew, assignments)
 
 
 def _chooses_another(section: str, old: Settings, new: Settings) -> bool:
