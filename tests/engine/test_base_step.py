@@ -72,7 +72,8 @@ def test_methods_that_begin_alike_can_take_each_others_base_step(tiny_settings, 
 
 
 def test_what_acts_later_does_not_change_the_base_step(tiny_settings):
-    later = {"later_epochs": 3, "later_lr": 0.5, "later_optimiser": "adamw", "workers": 0, "log_every": 7}
+    later = {"later_epochs": 3, "later_lr": 0.5, "later_optimiser": "adamw", "later_schedule": "warm_poly"}
+    later |= {"workers": 0, "log_every": 7}
     assert first_step(tiny_settings | LATER | {"training": tiny_settings["training"] | later}) == first_step(
         tiny_settings
     )

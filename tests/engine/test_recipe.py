@@ -107,6 +107,11 @@ def test_the_warm_up_rises_in_a_line_and_then_falls_as_poly():
     assert rates == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
 
 
+def test_later_steps_can_warm_up_alone():
+    training = TrainingConfig(later_schedule="warm_poly")
+    assert [training.at(step).rate(0, 20) for step in (0, 1, 2)] == [1, 0.5, 0.5]
+
+
 def test_warming_up_is_only_for_the_schedule_that_warms_up():
     assert TrainingConfig(warmup=0.5).rate(0, 10) == 1
 

@@ -64,6 +64,9 @@ class TrainingConfig:
     schedule: Literal["poly", "warm_poly"] = "poly"
     """poly: the rate falls as (1 - progress)^power. warm_poly: after a linear warm-up (the paper's for ADE20K)."""
 
+    later_schedule: Literal["poly", "warm_poly"] | None = None
+    """The same for later steps, whose new heads a high rate can upset at once; null: the same one."""
+
     power: float = 0.9
     """Of the poly schedule."""
 
@@ -112,7 +115,7 @@ class TrainingConfig:
 
     def at(self, step: int) -> TrainingConfig:
         """The settings in force at a step: those of later steps take their places after the base step."""
-        later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimiser")}
+        later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimiser", "schedule")}
         return replace(self, **{name: value for name, value in later.items() if step > 0 and value is not None})
 
     def iterations(self, step: int, pictures: int) -> int:
