@@ -32,10 +32,10 @@ class IndexMasks:
 
     def __call__(self, path: Path) -> Mask:
         mask = read_labels(path)
-        beyond = sorted(value for value in present(mask) if value > self.classes)
-        if beyond:
+        beyond = (mask > self.classes) & (mask != IGNORE)
+        if beyond.any():
             raise UnknownValueError(
-                f"{path} holds the values {beyond}, but there are {self.classes} classes: "
+                f"{path} holds the values {sorted(present(mask[beyond]))}, but there are {self.classes} classes: "
                 f"valid are 0 to {self.classes} and 255."
             )
         if self.zero_ignored:
