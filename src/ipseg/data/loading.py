@@ -93,12 +93,15 @@ def _memory() -> float:
 
 CHUNK = 256
 """Pictures that go to the device together."""
+READERS = 4
+"""Threads that read them. Half of a picture's time holds Python's lock, so that more threads only wait for each other:
+1262 photographs took 3.3 seconds with 16 threads and 1.7 with 4."""
 
 
 def resident(
     read: Callable[[int], Picture], count: int, classes: int, limit: float, device: torch.device
 ) -> Pile | None:
-    """All pictures on the GPU if they fit, read with all cores; none on the CPU, which has its pictures at hand.
+    """All pictures on the GPU if they fit; none on the CPU, which has its pictures at hand.
 
     They may take `limit` bytes, and half of what is free on the device.
     """
@@ -106,8 +109,7 @@ def resident(
         return None
     limit = min(limit, torch.cuda.mem_get_info(device)[0] / 2)
     piles: list[Pile] = []
-    cores = os.cpu_count() or 1
-    with read_ahead(read, range(count), workers=cores, ahead=2 * cores) as pictures:
+    with read_ahead(read, range(count), workers=READERS, ahead=2 * READERS) as pictures:
         while chunk := list(islice(pictures, CHUNK)):
             piles.append(pile_of(chunk, classes, device))
             if sum(pile.bytes for pile in piles) / sum(map(len, piles)) * count > limit:
