@@ -35,7 +35,7 @@ def script(name: str) -> ModuleType:
 
 
 AFTER, FIGURES, MAPS, ORACLES = script("after"), script("figures"), script("maps"), script("oracles")
-MOMENTS = script("moments")
+MOMENTS, UPSET = script("moments"), script("upset")
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +202,20 @@ def test_a_posterior_from_moments_is_judged_on_drawn_scenes(tmp_path, monkeypatc
     found = json.loads((tmp_path / "out.json").read_text())["average_precision"]
     assert list(found) == ["shrunk 0.1", "shrunk 0.3", "shrunk 1.0", "shrunk 3.0", "from crops", "100 pictures"]
     assert all(0 <= value <= 1 and len(row) == 6 for row in found.values() for value in row.values())
+
+
+def test_the_beginning_of_a_step_is_that_of_the_run(tiny_run, tmp_path):
+    log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
+    told = {
+        line["iteration"]: line["loss"]["current"] for line in log if line["event"] == "train" and line["step"] == 1
+    }
+    out = tmp_path / "upset.jsonl"
+    words = [str(tiny_run), "--out", str(out), "--device", "cpu", "--iterations", str(min(told)), "--seeds", "0", "1"]
+    for _ in range(2):  # nothing is measured twice
+        UPSET.main([*words, "--ways", "poly", "warming up"])
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["seed"], line["way"]) for line in lines] == [
+        (0, "poly"), (0, "warming up"), (1, "poly"), (1, "warming up")
+    ]  # fmt: skip
+    assert lines[0]["first"][min(told) - 1] == pytest.approx(told[min(told)], rel=1e-5)
+    assert all(0 <= line["dark"] <= 1 for line in lines)

@@ -193,3 +193,6 @@ class IPSegMomentsConfig(IPSegConfig):
 
     own_decoders: bool = True
     """As in ipseg."""
+
+    alpha_bc: float = 0.5
+    """As in ipseg; the default is the best of six on held-out photographs."""
