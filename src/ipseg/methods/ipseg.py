@@ -87,29 +87,25 @@ class IPSeg:
         if self.config.posterior_views == "random" or self._previous is None:
             return
         switch(self.network, training=False)
-        seen = [self._view(batch.wholes) for batch in batches if batch.wholes is not None]
+        asked = self.config.pseudo_labels_on == "everywhere"
+        seen = [self._seen(batch.wholes, asked=asked) for batch in batches if batch.wholes is not None]
         if seen:
             pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
             self._views = Views(pooled, labels, len(seen[0][0]))
 
-    def _view(self, wholes: Batch) -> tuple[Tensor, Tensor]:
-        asked = len(wholes) if self.config.pseudo_labels_on == "everywhere" else 0
-        features = self.network.encoder(wholes.images, wholes.boxes, decoded=max(asked, 1))
+    def _seen(self, pictures: Batch, *, asked: bool) -> tuple[Tensor, Tensor]:
+        """The posterior's view of pictures, and which classes they hold; the previous heads are asked too, or not."""
+        features = self.network.encoder(pictures.images, pictures.boxes, decoded=len(pictures) if asked else 1)
         past = self._past_scores(features, self._past(features)) if asked else None
-        return features.pooled, self._image_labels(wholes, past)
+        return features.pooled, self._image_labels(pictures, past)
 
     @torch.no_grad()
     def end_step(self, batches: Iterable[StepBatch]) -> None:
         """A posterior of moments learns here, with the labels of Eq. 2; one that is trained has done so."""
         if isinstance(self.network.posterior, Moments):
             switch(self.network, training=False)
-            self.network.posterior.learn(map(self._judged, batches))
-
-    def _judged(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
-        """The posterior's view of pictures of the step, and which classes they hold."""
-        shown = batch.crops
-        features = self.network.encoder(shown.images, shown.boxes)
-        return features.pooled, self._image_labels(shown, self._past_scores(features, self._past(features)))
+            asked = self.config.image_labels == "pseudo"
+            self.network.posterior.learn(self._seen(batch.crops, asked=asked) for batch in batches)
 
     # ---- learning -----------------------------------------------------------------------------------------------
 

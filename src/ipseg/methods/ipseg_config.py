@@ -194,5 +194,8 @@ class IPSegMomentsConfig(IPSegConfig):
     own_decoders: bool = True
     """As in ipseg."""
 
+    image_labels: Literal["part", "pseudo", "full"] = "part"
+    """As in ipseg; with the default old classes are absent from later pictures: wrong guesses would spoil more."""
+
     alpha_bc: float = 0.5
     """As in ipseg; the default is the best of six on held-out photographs."""

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from ipseg.model.posterior import BINS
 from ipseg.model.precision import unmixed
 
-SHRINKAGE = 1.0
-"""So many times its own variance is added to each feature's, for there are about as many features as pictures."""
+SHRINKAGE = 2.0
+"""So many times its own variance is added to each feature's for as many pictures as features, for more pictures less:
+the fewer there are, the surer discriminants are of what is chance."""
 
 
 class Moments(nn.Module):
@@ -91,7 +92,7 @@ class Moments(nn.Module):
         covariance = products / count - mean[:, None] * mean
         variance = covariance.diagonal().clone()
         floor = (1e-6 * variance.mean()).clamp(min=1e-12)  # a feature may never change
-        covariance.diagonal().add_(self.shrinkage * variance + floor)
+        covariance.diagonal().add_(self.shrinkage * len(mean) / count * variance + floor)
         with_it = total_of / count_of[:, None].clamp(min=1)
         without = (total - total_of) / (count - count_of)[:, None].clamp(min=1)
         difference = with_it - without
@@ -104,5 +105,6 @@ class Moments(nn.Module):
 
 
 def _whole(pooled: Tensor, like: Tensor) -> Tensor:
-    """(B, D): the mean of the picture's parts."""
-    return pooled.to(like.dtype).reshape(len(pooled), -1, BINS * BINS).mean(2)
+    """(B, D): roots of the means over the picture. Means of what a ReLU lets through are skewed, their roots less."""
+    means = pooled.to(like.dtype).reshape(len(pooled), -1, BINS * BINS).mean(2)
+    return means.sign() * means.abs().sqrt()
