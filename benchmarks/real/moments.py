@@ -8,7 +8,6 @@ Nothing is trained: the backbone is ImageNet's (`method.posterior_backbone: stil
 classes have their true labels in later steps.
 
 shrunk K          all pictures, step by step; K features / pictures times its variance is added to each feature's
-from crops        of pictures laid as in training instead of whole ones
 100 pictures      those that the memory would hold after the last step
 old absent        old classes are taken for absent in later steps (`method.image_labels: part`)
 old wrong         or for present, at random in three of ten pictures: previous heads that see look-alikes
@@ -32,7 +31,6 @@ from ipseg.data.memory_update import choose
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.evaluate import batches
-from ipseg.engine.experiment import one_pass
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.system import choose_device
 from ipseg.engine.team import Team
@@ -54,7 +52,6 @@ class Looked:
 
     whole: list[Seen]
     """Of each step: the labels of classes seen by then, the others are false."""
-    crops: list[Seen]
     held_out: Seen
     names: list[list[str]]
     """Of the pictures of each step."""
@@ -62,7 +59,7 @@ class Looked:
 
 @torch.no_grad()
 def look(recipe: Recipe, device: torch.device) -> Looked:
-    """One pass over wholes and crops of every step, and over the held-out pictures."""
+    """One pass over the pictures of every step, and over the held-out ones."""
     source = recipe.source()
     scenario = recipe.scenario.build(source.name, source.classes)
     last, classes = scenario.steps[-1], len(scenario.steps[-1].seen)
@@ -73,18 +70,17 @@ def look(recipe: Recipe, device: torch.device) -> Looked:
         pooled, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
         return pooled, labels & (torch.arange(classes, device=device) < known)
 
-    whole, crops, names = [], [], []
+    whole, names = [], []
     for step in scenario.steps:
         view = StepView(source.train, scenario, step, oracle=True)
         settings = {"crop": recipe.training.crop, "scales": recipe.training.scale, "flip": True, "seed": recipe.seed}
         nothing = ReplayMemory([], source.train, ())
         stream = BatchStream(view, nothing, BatchPlan(16), device=device, **settings)  # type: ignore[arg-type]
         whole.append(seen((batch.crops for batch in stream.pictures()), len(step.seen)))
-        crops.append(seen((batch.crops for batch in one_pass(stream)), len(step.seen)))
         names.append([view.name(i) for i in range(len(view))])
         print(f"step {step.index}: {len(view)} pictures", flush=True)
     held_out = seen(batches(source.val, scenario, last, recipe.evaluation, Team(device)), classes)
-    return Looked(whole, crops, held_out, names)
+    return Looked(whole, held_out, names)
 
 
 def _labels(batch: Batch, classes: int) -> Tensor:
@@ -150,7 +146,6 @@ def main(words: Sequence[str] | None = None) -> None:
     order, known = scenario.order, [len(step.old) for step in scenario.steps]
     looked = look(recipe, choose_device(options.device))
     others = {
-        "from crops": looked.crops,
         "100 pictures": remembered(looked, order, recipe.seed),
         "old absent": guessed(looked, known, None),
         "old wrong": guessed(looked, known, 0.3),

@@ -201,13 +201,13 @@ def test_a_posterior_from_moments_is_judged_on_drawn_scenes(tmp_path, monkeypatc
     MOMENTS.main(["--out", str(tmp_path / "out.json"), "--device", "cpu"])
     found = json.loads((tmp_path / "out.json").read_text())["average_precision"]
     shrunk = ["shrunk 0.5", "shrunk 1.0", "shrunk 2.0", "shrunk 4.0"]
-    assert list(found) == [*shrunk, "from crops", "100 pictures", "old absent", "old wrong"]
+    assert list(found) == [*shrunk, "100 pictures", "old absent", "old wrong"]
     assert all(0 <= value <= 1 and len(row) == 6 + 1 for row in found.values() for value in row.values())
 
 
 def test_guesses_of_old_classes_leave_the_steps_own_alone():
     labels = torch.rand(50, 4) < 0.5
-    looked = MOMENTS.Looked([(torch.zeros(50, 1), labels)] * 2, [], (labels, labels), [])
+    looked = MOMENTS.Looked([(torch.zeros(50, 1), labels)] * 2, (labels, labels), [])
     (_, first), (_, absent) = MOMENTS.guessed(looked, [0, 3], None)
     assert torch.equal(first, labels)
     assert torch.equal(absent, labels & torch.tensor([False, False, False, True]))
