@@ -30,6 +30,7 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.recipe_files import with_changes
 from ipseg.engine.system import choose_device, seed_all, set_deterministic
 from ipseg.methods.base import prepare, replayed_labels
+from ipseg.methods.ipseg_config import IPSegConfig
 
 WAYS = {
     "poly": [],
@@ -97,7 +98,10 @@ def main(words: Sequence[str] | None = None) -> None:
     known = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     measured = {(line["way"], line["seed"]) for line in known}
     folder, device = RunFolder.open(options.run), choose_device(options.device)
-    source = make_recipe(with_changes(folder.settings(), options.changes)).source()
+    recipe = make_recipe(with_changes(folder.settings(), options.changes))
+    source = recipe.source()
+    if not isinstance(recipe.method, IPSegConfig) or len(folder.scenario(recipe).steps) < 2:
+        parser.error(f"{options.run} is no run of IPSeg with a second step, so it has no new head.")
     set_deterministic(wanted=False)
     for seed in options.seeds:
         for way in (way for way in options.ways if (way, seed) not in measured):

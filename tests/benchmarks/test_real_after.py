@@ -233,3 +233,9 @@ def test_the_beginning_of_a_step_is_that_of_the_run(tiny_run, tmp_path):
     ]  # fmt: skip
     assert lines[0]["first"][min(told) - 1] == pytest.approx(told[min(told)], rel=1e-5)
     assert all(0 <= line["dark"] <= 1 for line in lines)
+
+
+def test_a_run_without_a_new_head_cannot_have_one_upset(joint_run, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        UPSET.main([str(joint_run), "--out", str(tmp_path / "upset.jsonl"), "--device", "cpu"])
+    assert "no new head" in capsys.readouterr().err

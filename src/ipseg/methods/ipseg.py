@@ -101,7 +101,7 @@ class IPSeg:
 
     @torch.no_grad()
     def end_step(self, batches: Iterable[StepBatch]) -> None:
-        """A posterior of moments learns here, with the labels of Eq. 2; one that is trained has done so."""
+        """A posterior of moments learns here, from the labels of `image_labels`; one that is trained has done so."""
         if isinstance(self.network.posterior, Moments):
             switch(self.network, training=False)
             asked = self.config.image_labels == "pseudo"
