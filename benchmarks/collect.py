@@ -41,6 +41,8 @@ from ipseg.scenario.split import Scenario
 
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""
+ALIKE = SEEDS | {"training.compile"}
+"""Runs that differ in these are one row: how a run is computed moves it less than a seed does."""
 Line = dict[str, Any]
 
 
@@ -181,7 +183,7 @@ def write(lines: list[Line], out: Path) -> None:
 
 
 def read(files: Sequence[Path]) -> list[Entry]:
-    """All runs. One that was made in several sweeps, with the same settings and seeds, counts once."""
+    """All runs. One that was made in several sweeps, with the same settings and seeds, compiled or not, counts once."""
     entries: dict[str, Entry] = {}
     for file in files:
         if not file.is_file():
@@ -203,7 +205,7 @@ def read(files: Sequence[Path]) -> list[Entry]:
 def _entry(text: str) -> tuple[str, Entry]:
     line = json.loads(text)
     result = RunResult.from_json(line)
-    settings = {key: value for key, value in line["settings"].items() if key not in SEEDS}
+    settings = {key: value for key, value in line["settings"].items() if key not in ALIKE}
     group = json.dumps([result.method, result.scenario, result.setting, result.oracle, sorted(settings.items())])
     key = json.dumps([group, result.seed, line["settings"].get("data.seed")])
     return key, Entry(result=result, group=group, settings=settings, paper=line["paper"])

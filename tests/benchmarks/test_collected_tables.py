@@ -198,6 +198,13 @@ def test_the_main_table_has_means_over_seeds_and_the_share_of_joint(file):
     ]
 
 
+def test_seeds_that_were_compiled_and_seeds_that_were_not_are_one_row(file):
+    settings = {"memory.size": 100, "data.seed": 0, "training.compile": True}
+    with file.open("a") as more:
+        more.write(line_of("joint", 1, (0.9, 0.7, 0.7, 0.9), "animals/joint", settings=settings))
+    assert "| joint † | 76.7 ± 0.0 | 90.0 ± 0.0 | 80.0 ± 0.0 |" in tables.Wanted(table="main", files=(file,)).made()
+
+
 def test_an_ablation_is_a_difference_between_runs_of_the_same_seed(file):
     assert rows(tables.Wanted(table="ablation", files=(file,), runs=("no*",)).made()) == [
         "| run | all | difference | pairs | n |",
