@@ -35,7 +35,7 @@ def script(name: str) -> ModuleType:
 
 
 AFTER, FIGURES, MAPS, ORACLES = script("after"), script("figures"), script("maps"), script("oracles")
-MOMENTS, UPSET = script("moments"), script("upset")
+MOMENTS, UPSET, WRONG_PIXELS = script("moments"), script("upset"), script("wrong_pixels")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,14 @@ def test_joint_is_split_as_those_that_learned_in_steps(measured):
     rows = FIGURES.rows_of(json.loads(measured.read_text())["runs"])
     stepped, joint = rows["ipseg"][0], rows["joint"][0]
     assert joint["new"] == []
-    assert FIGURES.truths(joint, rows) == FIGURES.truths(stepped, rows)
+    assert WRONG_PIXELS.truths(joint, rows) == WRONG_PIXELS.truths(stepped, rows)
+
+
+def test_joint_is_a_line_beside_the_image_accuracy_of_those_that_learned_in_steps(measured):
+    rows = FIGURES.rows_of(json.loads(measured.read_text())["runs"])
+    base, every = FIGURES.image_accuracy({name: rows[name] for name in ("ipseg", "joint")}).axes
+    assert [len(axes.lines) for axes in (base, every)] == [3, 4]  # posterior, pixel and both; joint
+    assert FIGURES.image_accuracy({"joint": rows["joint"]}) is None
 
 
 def test_seeds_are_one_row_and_two_runs_of_one_seed_are_not():
