@@ -31,12 +31,12 @@ _SHORT = 14
 
 def miou_over_steps(rows: Sequence[Drawn]) -> str:
     """The mIoU over all classes after every step, one labelled line a row; one that learned at once is a level line."""
-    return _over_steps(rows, _all, MIOU_TITLE, "mIoU over all classes after every step")
+    return _over_steps(rows, _all, MIOU_TITLE, "mIoU over all classes after every step", alone=len(rows) == 1)
 
 
 def draw_miou_over_steps(axes: Axes, rows: Sequence[Drawn]) -> None:
     """The same, for a figure of its own."""
-    _draw_over_steps(axes, rows, _all, MIOU_TITLE)
+    _draw_over_steps(axes, rows, _all, MIOU_TITLE, alone=len(rows) == 1)
 
 
 def _all(step: StepResult) -> float | None:
@@ -54,7 +54,7 @@ def image_accuracy(rows: Sequence[Drawn], reading: str) -> str | None:
         return None
     title = f"pictures right {READINGS[reading]}, %"
     what = f"share of pictures whose classes are all right, {READINGS[reading]}"
-    return _over_steps(known, value, title, what, NARROW)
+    return _over_steps(known, value, title, what, NARROW, alone=len(rows) == 1)
 
 
 def _over_steps(
@@ -63,24 +63,27 @@ def _over_steps(
     title: str,
     what: str,
     width: float = WIDTH,
+    *,
+    alone: bool,
 ) -> str:
     with styled():
         figure, axes = new_figure(3.1 if width == WIDTH else 2.6, width)
-        _draw_over_steps(axes, rows, value, title)
+        _draw_over_steps(axes, rows, value, title, alone=alone)
         told = "; ".join(f"{row.name} {_told(row.over_steps(value))}" for row in rows)
         return svg(figure, f"{what}. {told}")
 
 
 def _draw_over_steps(
-    axes: Axes, rows: Sequence[Drawn], value: Callable[[StepResult], float | None], title: str
+    axes: Axes, rows: Sequence[Drawn], value: Callable[[StepResult], float | None], title: str, *, alone: bool
 ) -> None:
+    """A line a row; a run that is alone on its page needs no name at the end of it."""
     last = max((step.step for step in longest(rows)), default=0)
     ends, top = [], 10.0
     for row in rows:
         means = [mean for mean in row.over_steps(value) if mean.mean is not None]
         if means:
             end = _line(axes, row, means, last)
-            ends.append((end, f"{short(row.name)} {end:.1f}", row.colour))
+            ends.append((end, f"{end:.1f}" if alone else f"{short(row.name)} {end:.1f}", row.colour))
             top = max(top, *(mean.mean + (mean.spread or 0) for mean in means if mean.mean is not None))
     axes.set_ylim(0, min(100.0, 1.1 * top))
     axes.set_xlim(-0.08 * max(last, 1), max(last, 1) * 1.02)
