@@ -42,7 +42,7 @@ from ipseg.scenario.split import Scenario
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""
 ALIKE = SEEDS | {"training.compile"}
-"""Runs that differ in these are one row: how a run is computed moves it less than a seed does."""
+"""Runs that differ in these are one row: what is compiled only rounds otherwise."""
 Line = dict[str, Any]
 
 

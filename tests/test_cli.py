@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,13 +91,13 @@ def test_help_needs_none_of_the_heavy_packages(words):
     assert python("-c", code, *words).stdout.splitlines()[-1] == "[]"
 
 
-def test_help_answers_at_once_for_it_imports_nothing_slow():
-    asked = (
-        "import sys; from ipseg.cli import app; app(['train', '--help'], standalone_mode=False); print(*sys.modules)"
-    )
-    *said, loaded = python("-c", asked).stdout.splitlines()
-    assert any("Learn every step of a recipe" in line for line in said)
-    assert not {"torch", "numpy", "timm", "torchvision", "matplotlib", "PIL", "rich", "yaml"} & set(loaded.split())
+def test_help_answers_in_half_a_second():
+    times = []
+    for _ in range(3):  # the quickest counts: the machine may be busy
+        began = time.perf_counter()
+        assert python("-m", "ipseg", "train", "--help").returncode == 0
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.5
 
 
 def test_importing_the_package_does_not_import_torch():

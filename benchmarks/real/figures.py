@@ -91,7 +91,7 @@ def image_accuracy(rows: Rows) -> Figure | None:
     bounds = {name: runs for name, runs in rows.items() if name not in learned}
     if not learned:
         return None
-    figure, panels = panels_of(len(learned), 2, (4.8, 2.3), sharex=True, sharey=True)
+    figure, panels = panels_of(len(learned), 2, (4.8, 2.3), sharey=True)
     for line, (name, runs) in zip(panels, learned.items(), strict=True):
         for axes, group in zip(line, ("base", "all"), strict=True):
             ends = _accuracy_lines(axes, runs, group)

@@ -122,6 +122,13 @@ def test_joint_is_a_line_beside_the_image_accuracy_of_those_that_learned_in_step
     assert FIGURES.image_accuracy({"joint": rows["joint"]}) is None
 
 
+def test_rows_of_fewer_steps_do_not_cut_off_the_others(measured):
+    (run,) = FIGURES.rows_of(json.loads(measured.read_text())["runs"])["ipseg"]
+    shorter = run | {"image_accuracy": run["image_accuracy"][:2]}
+    panels = FIGURES.image_accuracy({"long": [run], "short": [shorter]}).axes
+    assert [round(axes.get_xlim()[1], 1) for axes in panels] == [2.2, 2.2, 1.2, 1.2]
+
+
 def test_seeds_are_one_row_and_two_runs_of_one_seed_are_not():
     def made(seed: int, scenario: str = "toy/2-1", name: str = "a") -> dict[str, Any]:
         return {"name": name, "scenario": scenario, "setting": "overlap", "set": [], "seed": seed}
