@@ -1,8 +1,10 @@
 """Label maps of the same validation pictures, by every run after its last step, beside the truth: no photograph.
 
-    python benchmarks/real/maps.py runs/main/runs/{ssul_m,ipseg,joint}* --pictures 4 --out maps.png
+    python benchmarks/real/maps.py look runs/main/runs/{ssul_m,ipseg}_2-1_s0 --pictures 4 --out maps.npz
+    python benchmarks/real/maps.py draw maps.npz --runs ssul_m ipseg --out maps.png
 
-Pictures are chosen by their masks alone: they show many classes, two or three in each. What is wrong is outlined.
+Pictures are chosen by their masks alone: they show many classes, two or three in each. What is wrong is outlined. The
+first command adds to its file, so runs need not all be on one machine.
 """
 
 from __future__ import annotations
@@ -21,39 +23,71 @@ from numpy.typing import NDArray
 from ipseg.apps.compare import compare
 from ipseg.apps.report_pictures import Shelf, gallery
 from ipseg.errors import WRONG, UserError
-from ipseg.report.chapter import Gallery, SceneRow
 from ipseg.report.overlay import outline
 from ipseg.report.palette import IGNORE, as_hex, colours
 from ipseg.report.plot_style import save, short, styled
 
 WIDTH = 1.75
 """Inches of a picture."""
-TRUTH = "annotated"
+TRUTH, CLASSES = "annotated", "classes"
+Maps = dict[str, NDArray[np.uint8]]
+"""Picture -> its labels."""
 
 
-def draw(shown: Gallery, out: Path) -> None:
+def read(path: Path) -> tuple[list[str], dict[str, Maps]]:
+    """Names of the classes, background first; and the maps of the truth and of every run."""
+    with np.load(path, allow_pickle=False) as file:
+        found: dict[str, Maps] = {}
+        for key in file.files:
+            if key != CLASSES:
+                run, picture = key.split("/", 1)
+                found.setdefault(run, {})[picture] = file[key]
+        return file[CLASSES].tolist(), found
+
+
+def look(runs: Sequence[Path], pictures: int, device: str, out: Path) -> None:
+    """Have the runs label the pictures, and add that to the file."""
+    sections = compare(runs)
+    if len(sections) > 1:
+        raise UserError(f"the runs are of {len(sections)} scenarios; name those of one, and of joint training.")
+    shown, missing = gallery(sections[0].lines, pictures, Shelf(device), print)
+    if missing or not shown.scenes:
+        raise UserError(" ".join(missing) or "there is no picture to show.")
+    found = {TRUTH: {scene.name: scene.truth.astype(np.uint8) for scene in shown.scenes}}
+    for run in shown.scenes[0].predictions:
+        found[run] = {scene.name: scene.predictions[run][-1].astype(np.uint8) for scene in shown.scenes}
+    if out.exists():
+        classes, before = read(out)
+        if (classes, list(before[TRUTH])) != (list(shown.names), list(found[TRUTH])):
+            raise UserError(f"{out} is of other classes or pictures; write to another file.")
+        found = before | found
+    arrays = {f"{run}/{picture}": labels for run, maps in found.items() for picture, labels in maps.items()}
+    np.savez_compressed(out, **{CLASSES: np.array(shown.names)}, **arrays)
+
+
+def draw(path: Path, runs: Sequence[str], out: Path) -> None:
     """A row a picture, a column a run."""
-    runs = list(shown.scenes[0].predictions)
+    classes, found = read(path)
+    unknown = sorted(set(runs) - set(found))
+    if unknown:
+        raise UserError(f"{path} has no {', '.join(unknown)}, but {', '.join(found)}.")
+    columns = [TRUTH, *(runs or [run for run in found if run != TRUTH])]
     with styled(page=False):
-        rows = len(shown.scenes)
-        figure = Figure(figsize=(WIDTH * (1 + len(runs)), 0.78 * WIDTH * rows + 0.5), layout="constrained")
-        for cells, scene in zip(figure.subplots(rows, 1 + len(runs), squeeze=False), shown.scenes, strict=True):
-            _row(cells, scene, runs)
-        for cell, name in zip(figure.axes, [TRUTH, *runs], strict=False):
+        rows = len(found[TRUTH])
+        figure = Figure(figsize=(WIDTH * len(columns), 0.78 * WIDTH * rows + 0.5), layout="constrained")
+        for cells, (picture, truth) in zip(
+            figure.subplots(rows, len(columns), squeeze=False), found[TRUTH].items(), strict=True
+        ):
+            for cell, run in zip(cells, columns, strict=True):
+                labels = found[run][picture]
+                _cell(cell, labels, (labels != truth) & (truth != IGNORE))
+        for cell, name in zip(figure.axes, columns, strict=False):
             cell.set_title(short(name), fontsize=9)
         palette = colours(256)
-        classes = [Patch(color=as_hex(palette[label]), label=name) for label, name in enumerate(shown.names) if label]
-        columns = min(len(classes), 2 * (1 + len(runs)))
-        figure.legend(handles=classes, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+        patches = [Patch(color=as_hex(palette[label]), label=name) for label, name in enumerate(classes) if label]
+        side_by_side = min(len(patches), 2 * len(columns))
+        figure.legend(handles=patches, loc="outside lower center", ncols=side_by_side, frameon=False, fontsize=8)
         save(figure, out)
-
-
-def _row(cells: Sequence[Axes], scene: SceneRow, runs: Sequence[str]) -> None:
-    truth = scene.truth.astype(np.uint8)
-    _cell(cells[0], truth, np.zeros(truth.shape, dtype=bool))
-    for cell, run in zip(cells[1:], runs, strict=True):
-        found = scene.predictions[run][-1].astype(np.uint8)
-        _cell(cell, found, (found != truth) & (truth != IGNORE))
 
 
 def _cell(cell: Axes, labels: NDArray[np.uint8], wrong: NDArray[np.bool_]) -> None:
@@ -66,21 +100,24 @@ def _cell(cell: Axes, labels: NDArray[np.uint8], wrong: NDArray[np.bool_]) -> No
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Look and draw."""
+    """Look or draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--out", type=Path, required=True, help=".png or .svg")
-    parser.add_argument("--pictures", type=int, default=4)
-    parser.add_argument("--device", default="auto")
+    jobs = parser.add_subparsers(dest="job", required=True)
+    looking = jobs.add_parser("look")
+    looking.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    looking.add_argument("--out", type=Path, required=True, help=".npz; it is added to")
+    looking.add_argument("--pictures", type=int, default=4)
+    looking.add_argument("--device", default="auto")
+    drawing = jobs.add_parser("draw")
+    drawing.add_argument("maps", type=Path)
+    drawing.add_argument("--runs", nargs="+", default=[], help="columns in this order; all, where not said")
+    drawing.add_argument("--out", type=Path, required=True, help=".png or .svg")
     options = parser.parse_args(words)
     try:
-        sections = compare(options.runs)
-        if len(sections) > 1:
-            raise UserError(f"the runs are of {len(sections)} scenarios; name those of one, and of joint training.")
-        shown, missing = gallery(sections[0].lines, options.pictures, Shelf(options.device), print)
-        if missing or not shown.scenes:
-            raise UserError(" ".join(missing) or "there is no picture to show.")
-        draw(shown, options.out)
+        if options.job == "look":
+            look(options.runs, options.pictures, options.device, options.out)
+        else:
+            draw(options.maps, options.runs, options.out)
     except UserError as error:
         print(error, file=sys.stderr)
         return WRONG

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -186,16 +187,46 @@ def test_a_known_foreground_leaves_the_choice_of_its_class():
 # ---- label maps -------------------------------------------------------------------------------------------------
 
 
-def test_label_maps_are_drawn_beside_the_truth(tiny_run, joint_run, tmp_path):
-    out = tmp_path / "maps.png"
-    assert MAPS.main([str(tiny_run), str(joint_run), "--pictures", "2", "--device", "cpu", "--out", str(out)]) == 0
-    assert out.stat().st_size > 1000
+@pytest.fixture(scope="module")
+def maps(tiny_run, joint_run, tmp_path_factory) -> Path:
+    """Of two runs, looked at one after the other."""
+    out = tmp_path_factory.mktemp("maps") / "maps.npz"
+    for path in (tiny_run, joint_run):
+        assert MAPS.main(["look", str(path), "--pictures", "2", "--device", "cpu", "--out", str(out)]) == 0
+    return out
 
 
-def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, tmp_path, capsys):
+def test_label_maps_of_runs_are_kept_together(maps):
+    classes, found = MAPS.read(maps)
+    assert len(found) == 3
+    truth = found[MAPS.TRUTH]
+    assert len(truth) == 2
+    for labelled in found.values():
+        assert [labels.shape for labels in labelled.values()] == [labels.shape for labels in truth.values()]
+        assert all(set(np.unique(labels)) <= {*range(len(classes)), 255} for labels in labelled.values())
+
+
+def test_label_maps_are_drawn_beside_the_truth(maps, tmp_path):
+    for words in ([], ["--runs", list(MAPS.read(maps)[1])[-1]]):
+        out = tmp_path / f"maps{len(words)}.png"
+        assert MAPS.main(["draw", str(maps), *words, "--out", str(out)]) == 0
+        assert out.stat().st_size > 1000
+
+
+def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, maps, tmp_path, capsys):
     (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
-    assert MAPS.main([str(tmp_path / "results.json"), "--device", "cpu", "--out", str(tmp_path / "maps.png")]) == 2
+    alone = ["look", str(tmp_path / "results.json"), "--device", "cpu", "--out", str(tmp_path / "maps.npz")]
+    assert MAPS.main(alone) == 2
     assert "there are only its results" in capsys.readouterr().err
+    assert MAPS.main(["draw", str(maps), "--runs", "nobody", "--out", str(tmp_path / "maps.png")]) == 2
+    assert "has no nobody, but annotated, " in capsys.readouterr().err
+
+
+def test_maps_of_other_pictures_are_not_mixed(tiny_run, maps, capsys):
+    before = maps.read_bytes()
+    assert MAPS.main(["look", str(tiny_run), "--pictures", "1", "--device", "cpu", "--out", str(maps)]) == 2
+    assert "is of other classes or pictures" in capsys.readouterr().err
+    assert maps.read_bytes() == before
 
 
 def test_average_precision_is_that_of_the_textbook():
