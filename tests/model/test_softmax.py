@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.model.network import Encoder, ModelConfig
 from ipseg.model.softmax import SoftmaxNetwork
 
 MODEL = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, rates=(1, 2))
@@ -29,6 +29,14 @@ def test_logits_have_the_size_of_the_picture_whatever_it_is(network):
         assert len(seen.stages) == 4
         assert seen.logits.shape[-2:] == seen.stages[-1].shape[-2:]
         assert seen.logits.dtype == torch.float32
+
+
+def test_backbone_and_decoder_run_as_the_part_that_may_be_fused(network, monkeypatch):
+    fused, whole = [], Encoder._maps
+    monkeypatch.setattr(Encoder, "_maps", lambda self, *args: fused.append(self) or whole(self, *args))
+    network.encoder.backbone.register_forward_hook(lambda *_: fused.append("backbone"))
+    network(torch.rand(2, 3, 64, 64))
+    assert fused == [network.encoder, "backbone"]
 
 
 def test_between_encoder_and_logits_there_is_one_point_wise_classifier_a_step(network):

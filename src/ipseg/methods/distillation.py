@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipseg.methods.losses import everywhere
+from ipseg.model.fusible import fusible
+from ipseg.model.precision import unmixed
 from ipseg.scenario.split import IGNORE
 
 
@@ -65,25 +67,34 @@ def pod_distance(new: Tensor, old: Tensor, counted: Tensor, scales: Sequence[int
     The Euclidean distance of their embeddings, the mean over the batch. Means are linear, so the difference is taken
     first; on padding there is none.
     """
-    apart = (new.float().square() - old.float().square()).where(counted[:, None], 0)
-    distances: Tensor = torch.linalg.vector_norm(local_pod(apart, scales), dim=1)
+    distances: Tensor = torch.linalg.vector_norm(local_pod(_squares_apart(new, old, counted), scales), dim=1)
     return distances.sum() / everywhere(distances.new_full((), len(distances)))
+
+
+@fusible
+def _squares_apart(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+    return (new.float().square() - old.float().square()).where(counted[:, None], 0)
 
 
 def local_pod(features: Tensor, scales: Sequence[int]) -> Tensor:
     """(B, n): at each scale s the map is cut into s x s tiles, and of each tile rows and columns are averaged.
 
-    Rows of all tiles that stand one above the other are the rows of a strip, so s strips a direction give them all.
+    Rows of all tiles that stand one above the other are the rows of a strip, so s strips a direction give them all. The
+    strips of all scales are one product of matrices: slices one by one would each be as large as the map on the way
+    back.
     """
-    means = [part for s in scales for axis in (-1, -2) for part in _strip_means(features, axis, s)]
-    return torch.cat([mean.flatten(1) for mean in means], dim=1)
+    last = features.permute(0, 2, 3, 1)  # as a map lies in memory
+    down, across = (_strips(size, scales, features.device) for size in features.shape[-2:])
+    with unmixed(features):
+        means = across @ last, down @ last.flatten(2)
+    return torch.cat([each.flatten(1) for each in means], dim=1)
 
 
-def _strip_means(features: Tensor, axis: int, count: int) -> list[Tensor]:
-    """Means across `count` strips of about equal width; a map with fewer cells than strips shows some twice."""
-    size = features.shape[axis]
-    edges = [(i * size // count, (i + 1) * size // count) for i in range(count)]
-    return [features.narrow(axis, start, max(1, end - start)).mean(axis) for start, end in edges]
+def _strips(size: int, scales: Sequence[int], device: torch.device) -> Tensor:
+    """(strips of all scales, size): weights of the mean over each. Of more strips than cells some are empty."""
+    cells = torch.arange(1, 1 + size, device=device)
+    inside = torch.cat([(cells * s - 1) // size == torch.arange(s, device=device)[:, None] for s in scales])
+    return inside / inside.sum(1, keepdim=True).clamp(min=1)
 
 
 def background_takes_new(logits: Tensor, old: int) -> Tensor:

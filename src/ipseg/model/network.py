@@ -64,7 +64,7 @@ class Features:
     """The backbone's first three stages, finest first."""
     decoded: Tensor
     last: Tensor | None
-    """The backbone's last stage, where heads decode it themselves."""
+    """The backbone's last stage, where it is kept."""
     pooled: Tensor
     """The posterior's view of the last stage. It may be of more pictures than the others."""
     boxes: Tensor
@@ -88,8 +88,8 @@ class Features:
 class Encoder(nn.Module):
     """Backbone and decoder: everything that is frozen after the base step.
 
-    keep_last: some heads will have decoders of their own. posterior_backbone: what the posterior sees with;
-    `still` is a copy that the base step does not teach either.
+    keep_last: the last stage is wanted too, by heads that decode it themselves or by losses. posterior_backbone: what
+    the posterior sees with; `still` is a copy that the base step does not teach either.
     """
 
     def __init__(

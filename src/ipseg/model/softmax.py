@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipseg.model.boxes import full_boxes, inside
 from ipseg.model.heads import Trunk, enlarge
 from ipseg.model.network import Encoder, ModelConfig
 
@@ -40,7 +38,7 @@ class SoftmaxNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig, *, trunk: bool = False, pretrained: bool = True) -> None:
         super().__init__()
-        self.encoder = Encoder(config, pretrained=pretrained)
+        self.encoder = Encoder(config, keep_last=True, pretrained=pretrained)
         self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width) if trunk else None
         self.width = config.width
         self.classifiers = nn.ModuleList()
@@ -68,13 +66,7 @@ class SoftmaxNetwork(nn.Module):
 
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
-        boxes = full_boxes(images) if boxes is None else boxes
-        height, width = images.shape[-2:]
-        multiple = self.encoder.backbone.multiple
-        padded = F.pad(images, (0, -width % multiple, 0, -height % multiple))
-        canvas = (padded.shape[-2], padded.shape[-1])
-        stages = self.encoder.backbone(padded.contiguous(memory_format=torch.channels_last), inside(boxes, canvas))
-        decoded = self.encoder.decoder(stages[-1], boxes, canvas)
-        shared = decoded if self.trunk is None else self.trunk(decoded, stages[:3])
+        features = self.encoder(images, boxes)
+        shared = features.decoded if self.trunk is None else self.trunk(features.decoded, features.stages)
         logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
-        return Seen(tuple(stages), logits.float(), canvas, (height, width))
+        return Seen((*features.stages, features.last), logits.float(), features.canvas, features.size)
