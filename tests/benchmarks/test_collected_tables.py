@@ -359,13 +359,15 @@ def test_costs_of_a_grid_are_measured_once_a_run_and_tabled(tmp_path):
     assert all(line.endswith("| ? – ? | ? | ? – ? | ? | ? |") for line in table[1:])  # the rest needs a GPU
 
 
-def test_oracles_are_tabled_as_they_were_measured(tmp_path):
-    found = {"a": {"name": "ipseg", "miou": {"as it is": {"all": 0.5}, "both": {"all": 0.97}}}}
+def test_oracles_are_tabled_as_they_were_measured_seeds_in_one_row(tmp_path):
+    found = {"a_s0": {"name": "ipseg", "miou": {"as it is": {"all": 0.5}, "both": {"all": 0.97}}}}
+    found["a_s1"] = {"name": "ipseg", "miou": {"as it is": {"all": 0.52}, "both": {"all": 0.97}}}
     found["b"] = {"name": "own_decoders", "miou": {"as it is": {"all": 0.625}}}
     out = tmp_path / "oracles.json"
     out.write_text(json.dumps({"version": 1, "runs": found}))
     table = rows(tables.Wanted(table="oracles", files=(out,)).made())
-    assert table == ["| run | as it is | both |", "| ipseg | 50.0 | 97.0 |", "| own\\_decoders | 62.5 | – |"]
+    seeds = "| ipseg | 51.0 ± 1.4 | 97.0 ± 0.0 | 2 |"
+    assert table == ["| run | as it is | both | n |", seeds, "| own\\_decoders | 62.5 | – | 1 |"]
 
 
 def test_training_takes_its_visits_over_its_speeds():
