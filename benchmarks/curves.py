@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -35,9 +35,9 @@ def draw(section: Section, out: Path) -> None:
         save(figure, out)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Draw one scenario."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(draw: Callable[[Section, Path], None], about: str | None, words: Sequence[str] | None) -> int:
+    """Draw one scenario, as the words of the command line say."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--scenario", required=True)
     parser.add_argument("--run", dest="runs", action="append", default=[])
@@ -51,6 +51,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return WRONG
     return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The two plots."""
+    return command(draw, __doc__, words)
 
 
 if __name__ == "__main__":

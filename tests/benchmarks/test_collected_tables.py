@@ -36,6 +36,7 @@ load("oracle_table")
 costs = load("costs")
 tables = load("tables")
 curves = load("curves")
+confusions = load("confusions")
 
 
 def run_main(module: ModuleType, monkeypatch, *words: object) -> None:
@@ -344,6 +345,24 @@ def test_the_result_is_drawn_from_the_files_of_the_repository(tmp_path, capsys):
     assert "ipseg 72.1" in out.read_text(encoding="utf-8")
     assert curves.main([str(field), "--scenario", "9-1", "--out", str(out)]) == 2
     assert 'scenario "9-1"' in capsys.readouterr().err
+
+
+def test_what_is_called_what_is_drawn_from_the_files_of_the_repository(tmp_path):
+    animals, out = ROOT / "benchmarks" / "results" / "2026-11-16_animals.jsonl", tmp_path / "animals.svg"
+    words = [str(animals), "--scenario", "2-1", "--run", "ssul_m", "--run", "joint", "--out", str(out)]
+    assert confusions.main(words) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "ssul_m" in text
+    assert text.count("horse") == 4  # called so in both maps; and once a row, at the first map above and below
+
+
+def test_results_without_a_confusion_matrix_are_named(tmp_path, capsys):
+    line = json.loads((ROOT / "benchmarks" / "results" / "2026-11-15_field.jsonl").read_text().splitlines()[0])
+    line["steps"][-1]["confusion"] = None
+    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
+    words = [str(tmp_path / "old.jsonl"), "--scenario", "joint", "--out", str(tmp_path / "x.svg")]
+    assert confusions.main(words) == 2
+    assert f"the results of {line['name']} have no confusion matrix" in capsys.readouterr().err
 
 
 def test_costs_of_a_grid_are_measured_once_a_run_and_tabled(tmp_path):
