@@ -1,10 +1,10 @@
 """Label maps of the same validation pictures, by every run after its last step, beside the truth: no photograph.
 
-    python benchmarks/real/maps.py look runs/main/runs/{ssul_m,ipseg}_2-1_s0 --pictures 4 --out maps.npz
+    python benchmarks/real/maps.py look runs/main/runs/{ssul_m,ipseg}_2-1_s0 --out maps.npz
     python benchmarks/real/maps.py draw maps.npz --runs ssul_m ipseg --out maps.png
 
-Pictures are chosen by their masks alone: they show many classes, two or three in each. What is wrong is outlined. The
-first command adds to its file, so runs need not all be on one machine.
+Pictures are chosen by their masks alone: for each class one in which it is as large as it usually is. What is wrong is
+outlined. The first command adds to its file, so runs need not all be on one machine.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ipseg.apps.compare import compare
-from ipseg.apps.report_pictures import Shelf, gallery
+from ipseg.apps.report_pictures import Chosen, Shelf, gallery
+from ipseg.data.source import Source
 from ipseg.errors import WRONG, UserError
 from ipseg.report.overlay import outline
 from ipseg.report.palette import IGNORE, as_hex, colours
 from ipseg.report.plot_style import save, short, styled
+from ipseg.scenario.split import Scenario
 
 WIDTH = 1.75
 """Inches of a picture."""
@@ -45,12 +47,24 @@ def read(path: Path) -> tuple[list[str], dict[str, Maps]]:
         return file[CLASSES].tolist(), found
 
 
-def look(runs: Sequence[Path], pictures: int, device: str, out: Path) -> None:
+def typical(source: Source, scenario: Scenario) -> Chosen:
+    """Of every class the picture in which its share is the median, or the next one that is not shown yet."""
+    chosen: Chosen = []
+    presence = source.val.presence()
+    for name in scenario.order:
+        value = 1 + source.classes.index(name)
+        there = [index for index, present in enumerate(presence) if value in present]
+        there.sort(key=lambda index: float((source.val.mask(index) == value).mean()))
+        chosen += [index for index in there[len(there) // 2 :] if index not in chosen][:1]
+    return chosen
+
+
+def look(runs: Sequence[Path], device: str, out: Path) -> None:
     """Have the runs label the pictures, and add that to the file."""
     sections = compare(runs)
     if len(sections) > 1:
         raise UserError(f"the runs are of {len(sections)} scenarios; name those of one, and of joint training.")
-    shown, missing = gallery(sections[0].lines, pictures, Shelf(device), print)
+    shown, missing = gallery(sections[0].lines, typical, Shelf(device), print)
     if missing or not shown.scenes:
         raise UserError(" ".join(missing) or "there is no picture to show.")
     found = {TRUTH: {scene.name: scene.truth.astype(np.uint8) for scene in shown.scenes}}
@@ -106,7 +120,6 @@ def main(words: Sequence[str] | None = None) -> int:
     looking = jobs.add_parser("look")
     looking.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     looking.add_argument("--out", type=Path, required=True, help=".npz; it is added to")
-    looking.add_argument("--pictures", type=int, default=4)
     looking.add_argument("--device", default="auto")
     drawing = jobs.add_parser("draw")
     drawing.add_argument("maps", type=Path)
@@ -115,7 +128,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     try:
         if options.job == "look":
-            look(options.runs, options.pictures, options.device, options.out)
+            look(options.runs, options.device, options.out)
         else:
             draw(options.maps, options.runs, options.out)
     except UserError as error:

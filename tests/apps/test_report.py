@@ -177,8 +177,8 @@ def test_pictures_are_chosen_to_show_many_classes():
 
     source = Source("x", ("cow", "horse", "cat"), Split(), Split())
     scenario = type("Scenario", (), {"order": ("cow", "horse", "cat")})
-    assert varied(source, scenario, 3) == [2, 3, 1]  # of two with a cow alone, the larger one
-    assert len(varied(source, scenario, 99)) == 5
+    assert varied(source, scenario, pictures=3) == [2, 3, 1]  # of two with a cow alone, the larger one
+    assert len(varied(source, scenario, pictures=99)) == 5
 
 
 def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, tmp_path):

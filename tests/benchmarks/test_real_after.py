@@ -69,6 +69,19 @@ def test_the_runs_own_settings_give_the_recorded_numbers(measured, tiny_run, joi
             assert accuracy == {"step": step.step, **(step.image_accuracy or {})}
 
 
+def test_pictures_with_one_class_and_with_several_are_measured_apart(measured, tiny_run):
+    opened = AFTER.Opened.of(tiny_run, torch.device("cpu"), [])
+    counts = {name: np.zeros((len(opened.names),) * 2, dtype=np.int64) for name in ("one class", "several classes")}
+    for batch in opened.pictures():
+        found = opened.method.predict(batch.images, batch.boxes).labels
+        for labels, answer in zip(batch.labels.numpy(), found.numpy(), strict=True):
+            shown = set(np.unique(labels)) - {0, 255}
+            counted = labels != 255
+            part = counts["one class" if len(shown) <= 1 else "several classes"]
+            np.add.at(part, (labels[counted], answer[counted]), 1)
+    assert entry(measured, tiny_run)["crowds"] == {name: opened.miou(part) for name, part in counts.items()}
+
+
 @pytest.mark.parametrize(("curve", "value"), [("alpha_nf", 1.0), ("alpha_bc", 0.5), ("unknown", "background")])
 def test_other_settings_give_what_evaluating_with_them_gives(measured, tiny_run, curve, value):
     (point,) = [point for point in entry(measured, tiny_run)["curves"][curve] if point["value"] == value]
@@ -192,7 +205,7 @@ def maps(tiny_run, joint_run, tmp_path_factory) -> Path:
     """Of two runs, looked at one after the other."""
     out = tmp_path_factory.mktemp("maps") / "maps.npz"
     for path in (tiny_run, joint_run):
-        assert MAPS.main(["look", str(path), "--pictures", "2", "--device", "cpu", "--out", str(out)]) == 0
+        assert MAPS.main(["look", str(path), "--device", "cpu", "--out", str(out)]) == 0
     return out
 
 
@@ -200,10 +213,21 @@ def test_label_maps_of_runs_are_kept_together(maps):
     classes, found = MAPS.read(maps)
     assert len(found) == 3
     truth = found[MAPS.TRUTH]
-    assert len(truth) == 2
+    assert len(truth) == len(classes) - 1
     for labelled in found.values():
         assert [labels.shape for labels in labelled.values()] == [labels.shape for labels in truth.values()]
         assert all(set(np.unique(labels)) <= {*range(len(classes)), 255} for labels in labelled.values())
+
+
+def test_maps_are_of_one_picture_a_class_in_which_it_is_as_large_as_usual(tiny_run):
+    opened = AFTER.Opened.of(tiny_run, torch.device("cpu"), [])
+    val, order = opened.source.val, opened.scenario.order
+    chosen = MAPS.typical(opened.source, opened.scenario)
+    assert len(set(chosen)) == len(order)
+    for index, name in zip(chosen, order, strict=True):
+        value = 1 + opened.source.classes.index(name)
+        shares = [(val.mask(i) == value).mean() for i, shown in enumerate(val.presence()) if value in shown]
+        assert (val.mask(index) == value).mean() >= np.median(shares)  # just so, or the next that is not shown yet
 
 
 def test_label_maps_are_drawn_beside_the_truth(maps, tmp_path):
@@ -222,11 +246,15 @@ def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, maps, tmp_path, capsy
     assert "has no nobody, but annotated, " in capsys.readouterr().err
 
 
-def test_maps_of_other_pictures_are_not_mixed(tiny_run, maps, capsys):
-    before = maps.read_bytes()
-    assert MAPS.main(["look", str(tiny_run), "--pictures", "1", "--device", "cpu", "--out", str(maps)]) == 2
+def test_maps_of_other_pictures_are_not_mixed(tiny_run, maps, tmp_path, capsys):
+    classes, found = MAPS.read(maps)
+    first = next(iter(found[MAPS.TRUTH]))
+    fewer = tmp_path / "maps.npz"
+    np.savez(fewer, **{MAPS.CLASSES: np.array(classes), f"{MAPS.TRUTH}/{first}": found[MAPS.TRUTH][first]})
+    before = fewer.read_bytes()
+    assert MAPS.main(["look", str(tiny_run), "--device", "cpu", "--out", str(fewer)]) == 2
     assert "is of other classes or pictures" in capsys.readouterr().err
-    assert maps.read_bytes() == before
+    assert fewer.read_bytes() == before
 
 
 def test_average_precision_is_that_of_the_textbook():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ipseg.apps.compare import compare
-from ipseg.apps.report_pictures import Shelf, gallery, memory
+from ipseg.apps.report_pictures import Shelf, gallery, memory, varied
 from ipseg.errors import UserError
 from ipseg.files import read_json, write_text
 from ipseg.report.chapter import Chapter, Gallery, Remembered
@@ -63,11 +64,9 @@ def require_place(out: Path) -> None:
 def chapter(section: Section, shelf: Shelf, pictures: int, tell: Tell) -> Chapter:
     """One scenario, with what its runs' folders and data still hold."""
     lines = [row.line for row in drawn(section)]
-    missing: list[str] = []
-    shown, why = (
-        gallery(lines, pictures, shelf, tell) if pictures else (Gallery(()), ["Pictures: --gallery 0 asks for none."])
-    )
-    missing += why
+    shown, missing = Gallery(()), ["Pictures: --gallery 0 asks for none."]
+    if pictures:
+        shown, missing = gallery(lines, partial(varied, pictures=pictures), shelf, tell)
     memories: dict[str, Remembered] = {}
     for line in lines:
         found = memory(line, shelf)

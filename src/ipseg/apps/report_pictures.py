@@ -25,6 +25,8 @@ LOOKED_AT = 12
 """Pictures of equal merit whose masks are opened to choose the clearest."""
 Labels = NDArray[np.uint8]
 Chosen = list[int]
+Choose = Callable[[Source, Scenario], Chosen]
+"""Which of the validation pictures are shown."""
 
 
 class Shelf:
@@ -46,7 +48,7 @@ class Shelf:
 
 
 def gallery(
-    lines: Sequence[Line], pictures: int, shelf: Shelf, tell: Callable[[str], None]
+    lines: Sequence[Line], choose: Choose, shelf: Shelf, tell: Callable[[str], None]
 ) -> tuple[Gallery, list[str]]:
     """The same pictures after every step of every run; and what keeps runs out of it."""
     found = {line.shown: _open(line) for line in lines}
@@ -59,7 +61,7 @@ def gallery(
     if isinstance(source, str):
         return Gallery(()), [*missing, f"Pictures: {source}."]
     scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
-    chosen = varied(source, scenario, pictures)
+    chosen = choose(source, scenario)
     names, images = (BACKGROUND, *scenario.order), [source.val.image(index) for index in chosen]
     maps = {}
     for name, run in opened.items():
@@ -116,8 +118,8 @@ def label_maps(
     return maps
 
 
-def varied(source: Source, scenario: Scenario, pictures: int) -> Chosen:
-    """Validation pictures that together show many classes, best two or three in each."""
+def varied(source: Source, scenario: Scenario, *, pictures: int) -> Chosen:
+    """Pictures that together show many classes, best two or three in each."""
     wanted = {value for value, name in enumerate(source.classes, start=1) if name in scenario.order}
     presence = [present & wanted for present in source.val.presence()]
     chosen: Chosen = []
