@@ -47,6 +47,17 @@ def test_at_most_half_of_the_values_lie_below_the_median_and_at_most_half_above(
     assert sum(value > median + NEAR for value in values) <= len(values) / 2
 
 
+def test_the_published_code_takes_the_first_bin_with_half_of_the_pixels():
+    medians = ClassMedians(4, CPU)
+    medians.add(torch.zeros(5, dtype=torch.long), torch.tensor([0.001, 0.002, 0.003, 0.6, 0.7]))
+    medians.add(torch.ones(4, dtype=torch.long), torch.tensor([0.1, 0.3, 0.305, 0.5]))
+    medians.add(torch.full((3,), 2), torch.tensor([0.1, 0.3, 0.5]))
+    # three of five in the first bin, 2.5 are wanted; two of four in bin 30; none has half; no pixels
+    assert medians.published(1.0).tolist() == pytest.approx([2.5 / 3 / 100, 0.31, 1, 0])
+    tenth = medians.published(10.0).tolist()  # 0.01 is 0.1 before it is divided
+    assert tenth == pytest.approx([2.5 / 3 / 100, (3 + 2 / 2) / 100, 1, 0])
+
+
 def test_a_sure_pixel_takes_the_old_label_an_unsure_one_is_ignored_and_annotations_stay():
     sure, unsure = [0.02, 0.98], [0.45, 0.55]
     background = [0.99, 0.01]

@@ -12,7 +12,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.base import EndsStep, Prepares, end_step, prepare, replayed_labels
 from ipseg.methods.distillation import background_takes_new, pod_distance
-from ipseg.methods.pseudo_labels import BINS, entropy
+from ipseg.methods.pseudo_labels import BINS, ClassMedians, entropy
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
@@ -143,6 +143,18 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
         values = doubt[(own.labels == 0) & (guess == index)]
         assert threshold == pytest.approx(values.quantile(0.5).item() if len(values) else 0, abs=0.01)
     assert (method.thresholds > 1 / BINS).any()
+
+
+def test_published_thresholds_are_of_entropies_that_were_divided_twice(make, batch):
+    """By classes and by a logarithm."""
+    method = make("plop", thresholds="published", least_threshold=0.0)
+    prepare(method, iter([batch]))
+    logits = method.seen_before(batch.crops).enlarged()[: batch.current]
+    unlabelled = batch.crops.labels[: batch.current] == 0
+    counted = ClassMedians(3, logits.device)
+    counted.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled])
+    divisor = 3 * math.log(4)  # background and two old classes; with the new one four
+    assert method.thresholds.tolist() == pytest.approx((divisor * counted.published(divisor)).tolist())
 
 
 def test_no_threshold_is_below_the_least(make, batch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class PlopConfig(SoftmaxConfig):
 
     pod_scales: tuple[int, ...] = (1, 2, 4)
     """Local POD cuts a map into 1, 4 and 16 tiles (the paper's)."""
+
+    thresholds: Literal["median", "published"] = "median"
+    """Below which entropy a pseudo-label counts. median: its class's (the paper's). published: what the authors' code
+    has instead, of entropies that it makes smaller; most labels are below it."""
 
     least_threshold: float = 0.001
     """An entropy (0 to 1) below which a pseudo-label always counts, however low its class's median is (the code's)."""
@@ -89,7 +93,7 @@ class Plop(SoftmaxMethod[PlopConfig]):
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
-        """tau_c: the median entropy of what the old model calls c, where the step's own pictures annotate nothing."""
+        """tau_c, by the entropies of what the old model calls c, where the step's own pictures annotate nothing."""
         if self.previous is None:
             return
         medians = ClassMedians(len(self.thresholds), self.thresholds.device)
@@ -97,7 +101,12 @@ class Plop(SoftmaxMethod[PlopConfig]):
             logits = self.seen_before(batch.crops).enlarged()[: batch.current]
             unlabelled = batch.crops.labels[: batch.current] == 0
             medians.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled])
-        self.thresholds = medians.medians().clamp(min=self.config.least_threshold)
+        least = self.config.least_threshold
+        if self.config.thresholds == "median":
+            self.thresholds = medians.medians().clamp(min=least)
+        else:  # that code also divides entropies by the number of old classes, and by the logarithm of all
+            divisor = len(self.thresholds) * math.log(1 + len(self.step.seen))
+            self.thresholds = divisor * medians.published(divisor).clamp(min=least)
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on labels and pseudo-labels, and local POD."""

@@ -13,6 +13,8 @@ from ipseg.scenario.split import IGNORE
 
 BINS = 10_000
 """Of the histograms that medians are read from: their error is below a ten-thousandth of the largest entropy."""
+COARSE = 100
+"""Of those in the published code."""
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -33,18 +35,37 @@ class ClassMedians:
         self.counts += torch.bincount(classes * BINS + bins, minlength=self.counts.numel()).view_as(self.counts)
 
     def medians(self) -> Tensor:
-        """(classes,): 0 for a class that no pixel had. Several processes count together."""
-        counts = self.counts.clone()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(counts)
+        """(classes,): 0 for a class that no pixel had."""
+        counts = self._together()
         below = counts.cumsum(1)
         half = below[:, -1:] / 2
-        place = (
-            (below < half).sum(1, keepdim=True).clamp(max=BINS - 1)
-        )  # the bin in which half of the pixels are reached
+        place = (below < half).sum(1, keepdim=True).clamp(max=BINS - 1)  # where half of the pixels are reached
         inside = counts.gather(1, place)
         share = (half - (below.gather(1, place) - inside)) / inside.clamp(min=1)
         return ((place + share) / BINS)[:, 0].float()
+
+    def published(self, divisor: float) -> Tensor:
+        """(classes,): what the published code takes for medians of the numbers divided by `divisor`.
+
+        It looks for the first of 100 bins that has half of the pixels by itself, and assumes that they are spread evenly
+        over it. Where no bin has, everything is below the answer.
+        """
+        counts = self._together()
+        centres = (torch.arange(BINS, device=counts.device) + 0.5) / BINS
+        bins = torch.zeros(len(counts), COARSE, dtype=counts.dtype, device=counts.device)
+        bins.index_add_(1, (centres / divisor * COARSE).long().clamp(max=COARSE - 1), counts)
+        half = counts.sum(1, keepdim=True) / 2
+        enough = bins >= half
+        place = enough.int().argmax(1, keepdim=True)
+        found = (place + half / bins.gather(1, place).clamp(min=1)) / COARSE
+        return found.where(enough.any(1, keepdim=True), 1)[:, 0].float()
+
+    def _together(self) -> Tensor:
+        """The counts of all processes."""
+        counts = self.counts.clone()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts)
+        return counts
 
 
 def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
