@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
 
-.PHONY: help setup demo test test-fast test-all lint clean
+.PHONY: help setup demo test test-fast test-all lint results clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,18 @@ lint: setup  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+ANIMALS := benchmarks/results/2026-11-16_animals
+results: setup  ## every table and figure of the docs, from benchmarks/results
+	for page in README.md docs/results.md docs/performance.md; do $(BIN)/python benchmarks/tables.py --into $$page || exit 1; done
+	$(BIN)/python benchmarks/curves.py benchmarks/results/2026-11-15_field.jsonl --scenario 3-1 \
+		--run ipseg --run ssul_m --run mib --run plop_m --run finetune --run joint --out docs/images/field.png
+	$(BIN)/python benchmarks/curves.py $(ANIMALS).jsonl --scenario 2-1 \
+		--run ipseg --run ipseg_moments --run ssul_m --run plop_m --run joint --out docs/images/animals.png
+	$(BIN)/python benchmarks/confusions.py $(ANIMALS).jsonl --scenario 2-1 \
+		--run ipseg --run ipseg_moments --run ssul_m --run plop_m --run joint --out docs/images/animals/confusions.png
+	$(BIN)/python benchmarks/real/figures.py $(ANIMALS)_after.json --out docs/images/animals \
+		--runs ipseg ipseg_moments ssul_m joint --only probabilities alphas image_accuracy
 
 clean:  ## remove what make and the tools made (not runs/)
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis

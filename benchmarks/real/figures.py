@@ -1,7 +1,7 @@
-"""Figures of what after.py measured, as SVG and PNG: `python benchmarks/real/figures.py after.json --out figures`.
+"""Figures of what after.py measured: `python benchmarks/real/figures.py after.json --out figures`.
 
 Runs that differ in their seeds alone are one row: their pixels are counted together, their numbers are means.
-`--runs` chooses rows, in the order in which they are drawn.
+`--runs` chooses rows, in the order in which they are drawn, `--only` figures.
 """
 
 from __future__ import annotations
@@ -145,28 +145,30 @@ def _levels(runs: Sequence[dict[str, Any]], group: str) -> dict[str, list[list[f
     return found
 
 
+DRAWINGS: dict[str, Callable[[Rows], Figure | None]] = {
+    "probabilities": lambda rows: probabilities(rows, "as_is"),
+    "probabilities_normalised": lambda rows: probabilities(rows, "normalised"),
+    "probabilities_by_truth": lambda rows: by_truth(rows, "as_is"),
+    "mean_probabilities": mean_probabilities,
+    "alphas": alphas,
+    "image_accuracy": image_accuracy,
+}
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """Draw everything that the file has."""
+    """Draw what the file has."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="a folder")
     parser.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="rows to draw; all by default")
+    parser.add_argument("--only", nargs="+", choices=DRAWINGS, default=list(DRAWINGS), help="all by default")
     options = parser.parse_args(words)
-    drawings: dict[str, Callable[[Rows], Figure | None]] = {
-        "probabilities": lambda rows: probabilities(rows, "as_is"),
-        "probabilities_normalised": lambda rows: probabilities(rows, "normalised"),
-        "probabilities_by_truth": lambda rows: by_truth(rows, "as_is"),
-        "mean_probabilities": mean_probabilities,
-        "alphas": alphas,
-        "image_accuracy": image_accuracy,
-    }
     try:
         rows = rows_of(read_json(options.file, "the measurements", VERSION)["runs"], options.runs)
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, draw in drawings.items():
+        for name in options.only:
             with styled(page=False):
-                if figure := draw(rows):
-                    save(figure, options.out / f"{name}.svg")
+                if figure := DRAWINGS[name](rows):
                     save(figure, options.out / f"{name}.png")
     except UserError as error:
         print(error, file=sys.stderr)
