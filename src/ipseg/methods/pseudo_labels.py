@@ -47,7 +47,7 @@ class ClassMedians:
     def published(self, divisor: float) -> Tensor:
         """(classes,): what the published code takes for medians of the numbers divided by `divisor`.
 
-        It looks for the first of 100 bins that has half of the pixels by itself, and assumes that they are spread evenly
+        It looks for the first of 100 bins that has half of the pixels by itself, and takes them to be spread evenly
         over it. Where no bin has, everything is below the answer.
         """
         counts = self._together()
