@@ -24,6 +24,7 @@ from ipseg.apps.compare import compare
 from ipseg.apps.report_pictures import Chosen, Shelf, gallery
 from ipseg.data.source import Source
 from ipseg.errors import WRONG, UserError
+from ipseg.files import replacing
 from ipseg.report.overlay import outline
 from ipseg.report.palette import IGNORE, as_hex, colours
 from ipseg.report.plot_style import save, short, styled
@@ -76,7 +77,8 @@ def look(runs: Sequence[Path], device: str, out: Path) -> None:
             raise UserError(f"{out} is of other classes or pictures; write to another file.")
         found = before | found
     arrays = {f"{run}/{picture}": labels for run, maps in found.items() for picture, labels in maps.items()}
-    np.savez_compressed(out, **{CLASSES: np.array(shown.names)}, **arrays)
+    with replacing(out) as place, place.open("wb") as file:
+        np.savez_compressed(file, **{CLASSES: np.array(shown.names)}, **arrays)
 
 
 def draw(path: Path, runs: Sequence[str], out: Path) -> None:
