@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from ipseg.apps.compare import compare
 from ipseg.apps.report_pictures import Chosen, Shelf, gallery
 from ipseg.data.source import Source
-from ipseg.errors import WRONG, UserError
+from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import replacing
 from ipseg.report.overlay import outline
 from ipseg.report.palette import IGNORE, as_hex, colours
@@ -39,13 +40,16 @@ Maps = dict[str, NDArray[np.uint8]]
 
 def read(path: Path) -> tuple[list[str], dict[str, Maps]]:
     """Names of the classes, background first; and the maps of the truth and of every run."""
-    with np.load(path, allow_pickle=False) as file:
-        found: dict[str, Maps] = {}
-        for key in file.files:
-            if key != CLASSES:
-                run, picture = key.split("/", 1)
-                found.setdefault(run, {})[picture] = file[key]
-        return file[CLASSES].tolist(), found
+    found: dict[str, Maps] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            for key in file.files:
+                if key != CLASSES:
+                    run, picture = key.split("/", 1)
+                    found.setdefault(run, {})[picture] = file[key]
+            return file[CLASSES].tolist(), found
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} cannot be read as label maps ({error}); `maps.py look` writes them.") from error
 
 
 def typical(source: Source, scenario: Scenario) -> Chosen:
@@ -84,9 +88,9 @@ def look(runs: Sequence[Path], device: str, out: Path) -> None:
 def draw(path: Path, runs: Sequence[str], out: Path) -> None:
     """A row a picture, a column a run."""
     classes, found = read(path)
-    unknown = sorted(set(runs) - set(found))
-    if unknown:
-        raise UserError(f"{path} has no {', '.join(unknown)}, but {', '.join(found)}.")
+    for run in runs:
+        if run not in found:
+            raise unknown("run", run, found)
     columns = [TRUTH, *(runs or [run for run in found if run != TRUTH])]
     with styled(page=False):
         rows = len(found[TRUTH])

@@ -242,8 +242,17 @@ def test_runs_whose_maps_cannot_be_had_are_named(tiny_run, maps, tmp_path, capsy
     alone = ["look", str(tmp_path / "results.json"), "--device", "cpu", "--out", str(tmp_path / "maps.npz")]
     assert MAPS.main(alone) == 2
     assert "there are only its results" in capsys.readouterr().err
-    assert MAPS.main(["draw", str(maps), "--runs", "nobody", "--out", str(tmp_path / "maps.png")]) == 2
-    assert "has no nobody, but annotated, " in capsys.readouterr().err
+    assert MAPS.main(["draw", str(maps), "--runs", "ipsg", "--out", str(tmp_path / "maps.png")]) == 2
+    assert "Did you mean ipseg" in capsys.readouterr().err
+
+
+def test_what_is_no_file_of_maps_is_named(tmp_path, capsys):
+    text, empty = tmp_path / "text.npz", tmp_path / "empty.npz"
+    text.write_text("hello")
+    np.savez(empty)
+    for path in (text, empty, tmp_path / "none.npz"):
+        assert MAPS.main(["draw", str(path), "--out", str(tmp_path / "maps.png")]) == 2
+        assert f"{path} cannot be read as label maps" in capsys.readouterr().err
 
 
 def test_maps_of_other_pictures_are_not_mixed(tiny_run, maps, tmp_path, capsys):
