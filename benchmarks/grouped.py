@@ -19,9 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from ipseg.model.fusible import fusing
 from ipseg.model.heads import Head, Trunk, resize
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ROUNDS = 20 if GPU.type == "cuda" else 1
 STAGES, WIDTH = (128, 256, 512), 256
 
 
@@ -89,19 +91,19 @@ def measure(count: int, batch: int, side: int, *, fused: bool) -> dict[str, floa
         float((one(decoded, stages) - other).abs().max())
         for one, other in zip(heads, grouped(decoded, stages), strict=True)
     )
-    looped = list(heads)
     half = torch.bfloat16 if GPU.type == "cuda" else torch.float32
     decoded, *stages = (x.to(half) for x in (decoded, *stages))
-    for module in (*looped, grouped):
+    for module in (*heads, grouped):
         module.to(half, memory_format=torch.channels_last)
-    run_one, run_all = (torch.compile(f) if fused else f for f in (Head.forward.__wrapped__, Grouped.forward))
-    rounds = 20 if GPU.type == "cuda" else 1
+    run_all = torch.compile(grouped) if fused else grouped
+    with fusing(wanted=fused):
+        looped_ms = milliseconds(lambda: [head(decoded, stages) for head in heads], ROUNDS)
     return {
         "heads": count,
         "batch": batch,
         "largest_difference": equal,
-        "looped_ms": milliseconds(lambda: [run_one(head, decoded, stages) for head in looped], rounds),
-        "grouped_ms": milliseconds(lambda: run_all(grouped, decoded, stages), rounds),
+        "looped_ms": looped_ms,
+        "grouped_ms": milliseconds(lambda: run_all(decoded, stages), ROUNDS),
     }
 
 

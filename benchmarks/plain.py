@@ -120,7 +120,8 @@ def every_head(heads: list[Head], features: Features, size: torch.Size) -> list[
     for head in heads:
         x = features.decoded
         for block, stage in zip(head.trunk.blocks, stages, strict=True):
-            x = block(torch.cat([F.interpolate(x, stage.shape[-2:], mode="bilinear"), stage], dim=1))
+            joined = torch.cat([F.interpolate(x, stage.shape[-2:], mode="bilinear"), stage], dim=1)
+            x = block[1:](F.conv2d(joined, block[0].weight, padding=1))
         logits.append(F.interpolate(head.classifier(x), size, mode="bilinear"))
     return logits
 

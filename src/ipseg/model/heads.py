@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipseg.model.decoder import conv_block
+from ipseg.model.conv_beside import ConvBeside
+from ipseg.model.decoder import Norm, conv_block
 from ipseg.model.fusible import fusible
 from ipseg.model.precision import unmixed
 
@@ -25,7 +26,8 @@ class Trunk(nn.Module):
         super().__init__()
         widths = [inputs, width, width]
         self.blocks = nn.ModuleList(
-            conv_block(before + stage, width, 3) for before, stage in zip(widths, stages[::-1], strict=True)
+            nn.Sequential(ConvBeside(before, stage, width), Norm(width), nn.ReLU())
+            for before, stage in zip(widths, stages[::-1], strict=True)
         )
 
     @fusible
@@ -33,7 +35,7 @@ class Trunk(nn.Module):
         """decoded: the decoder's output; stages: the backbone's first three, finest first."""
         x = decoded
         for block, stage in zip(self.blocks, stages[::-1], strict=True):
-            x = block(torch.cat([resize(x, stage.shape[-2:]), stage], dim=1))
+            x = block((resize(x, stage.shape[-2:]), stage))
         return x
 
 
