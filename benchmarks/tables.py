@@ -8,6 +8,7 @@ main      a row a run: mIoU groups and forgetting, mean ± spread over seeds, an
 ablation  a row a run: mIoU over all classes, and its difference to a reference run, seed by seed
 classes   a row a run: the IoU of every class after the last step
 varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
+order     a row a pair of look-alikes and run: which of them was learned first, and which is called the other
 cost      a row a run: parameters, speeds and memory, from what costs.py wrote
 oracles   a row a run: mIoU with one part or another replaced by the truth, from what real/oracles.py wrote
 
@@ -30,6 +31,7 @@ from pathlib import Path
 from collect import read
 from costs import cost_table
 from oracle_table import oracle_table
+from order_table import order_table
 from varied import varied_table
 
 from ipseg.apps.compare import with_bounds
@@ -192,7 +194,13 @@ def _page(found: Sequence[Section], part: Callable[[Section], Part], said: Seque
 
 OF_FILES = {"cost": cost_table, "oracles": oracle_table}
 """Tables of other files than those of collect.py."""
-TABLES = {"main": main_table, "ablation": ablation_table, "classes": class_table, "varied": varied_table}
+TABLES = {
+    "main": main_table,
+    "ablation": ablation_table,
+    "classes": class_table,
+    "varied": varied_table,
+    "order": order_table,
+}
 
 
 # ---- a page's tables ------------------------------------------------------------------------------------------------
@@ -252,7 +260,7 @@ def main() -> None:
     rest = {key: value for key in ("scenario", "reference", "runs") if (value := getattr(options, key))}
     try:
         if options.into is None:
-            names = [options.table] if options.table else [name for name in TABLES if name != "varied"]
+            names = [options.table] if options.table else list(TABLES)[:3]
             print("\n\n".join(Wanted(table=name, files=files, **rest).made() for name in names))
         elif rest:
             raise UserError(f"--into and --{next(iter(rest))}: what a page's table shows stands in its mark.")

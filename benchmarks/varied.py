@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
+import yaml
+
+from ipseg.config import flat, to_yaml
+from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
-from ipseg.report.compare import Line, Section, say
+from ipseg.report.compare import Entry, Line, Section, say
 from ipseg.report.rows import percent
 from ipseg.report.table import escaped, table_line
 
@@ -15,7 +21,7 @@ Tried = dict[str, Line]
 
 
 def varied_table(found: Sequence[Section], _wanted: object) -> str:
-    """A row a run, a column a value; runs that vary nothing, or several settings at once, are left out."""
+    """A row a run, a column a value, its own among them; runs that vary several settings at once are left out."""
     tables = []
     for section in found:
         for setting, runs in _by_setting(section).items():
@@ -37,7 +43,35 @@ def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
         setting, _, value = change.partition("=")
         if value and "=" not in value:
             found.setdefault(setting, {}).setdefault(run, {})[value] = line
+    for setting, runs in found.items():
+        for tried in runs.values():
+            _add_kin(tried, setting, section)
     return found
+
+
+def _add_kin(tried: Tried, setting: str, section: Section) -> None:
+    """Runs of other names that differ in nothing else: the one whose setting was varied, for example."""
+    named = list(tried.values())
+    first = named[0].entries[0]
+    for line in (line for line in section.lines if line not in named):
+        entry = line.entries[0]
+        if entry.result.method == first.result.method and _rest(entry, setting) == _rest(first, setting):
+            tried.setdefault(_value(entry, setting), line)
+
+
+def _rest(entry: Entry, setting: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.settings.items() if key != setting}
+
+
+def _value(entry: Entry, setting: str) -> str:
+    """As it stands in a grid's names."""
+    defaults = _defaults(entry.result.method) if setting not in entry.settings else {}
+    return str(entry.settings.get(setting, defaults.get(setting)))
+
+
+@cache
+def _defaults(method: str) -> dict[str, Any]:
+    return flat(yaml.safe_load(to_yaml(make_recipe({"scenario": {"name": "1-1"}, "method": {"name": method}}))))
 
 
 def _in_order(values: set[str]) -> list[str]:

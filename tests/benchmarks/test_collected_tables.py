@@ -33,6 +33,7 @@ def load(name: str) -> ModuleType:
 collect = load("collect")
 load("varied")
 load("oracle_table")
+load("order_table")
 costs = load("costs")
 tables = load("tables")
 curves = load("curves")
@@ -240,6 +241,45 @@ def test_what_a_grid_varied_has_a_column_a_value(tmp_path):
     path.write_text(line_of("mib", 0, (0.9,) * 4))
     with pytest.raises(UserError, match="no run has a varied setting"):
         tables.Wanted(table="varied", files=(path,)).made()
+
+
+def test_what_differs_in_the_varied_setting_alone_stands_beside_its_values(tmp_path):
+    path = tmp_path / "sizes.jsonl"
+
+    def tried(name: str, value: float, settings: dict[str, object]) -> str:
+        return line_of(name, 0, (value,) * 4, method="ipseg", settings=settings)
+
+    runs = [
+        tried("ipseg, memory.size=50", 0.3, {"memory.size": 50}),
+        tried("ipseg", 0.4, {}),  # with the default, 100
+        tried("no memory", 0.2, {"memory.size": 0}),
+        tried("another", 0.9, {"training.lr": 0.5}),
+    ]
+    path.write_text("".join(runs))
+    assert rows(tables.Wanted(table="varied", files=(path,)).made()) == [
+        "| `memory.size` | 0 | 50 | 100 |",
+        "| ipseg | 20.0 (20.0, 20.0) | 30.0 (30.0, 30.0) | **40.0** (40.0, 40.0) |",
+    ]
+
+
+def test_of_look_alikes_it_is_told_which_was_learned_first_and_which_is_called_the_other(tmp_path):
+    path = tmp_path / "order.jsonl"
+    confusion = {"cat": {"cat": 75, "dog": 25}, "dog": {"dog": 5, "cat": 5}, "cow": {"cow": 9, "cat": 1}}
+    measured = [json.loads(line_of("ipseg", 0, (0.5,) * 4)), json.loads(line_of("backwards", 0, (0.5,) * 4))]
+    for line in measured:
+        line["steps"][-1]["confusion"] = confusion
+    measured[1]["steps"][0]["new"], measured[1]["steps"][1]["new"] = ["dog", "cow"], ["cat"]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in measured))
+    assert rows(tables.Wanted(table="order", files=(path,)).made()) == [
+        "| look-alikes | run | learned first | the later, called the first | the first, called the later |",
+        "| cat and dog | ipseg | cat | 50.0 | 25.0 |",
+        "| cat and dog | backwards | dog | 25.0 | 50.0 |",
+        "| cat and cow | ipseg | together | 10.0 | 0.0 |",
+        "| cat and cow | backwards | cow | 0.0 | 10.0 |",
+    ]
+    path.write_text(line_of("ipseg", 0, (0.5,) * 4))
+    with pytest.raises(UserError, match="no run that learned in steps has a confusion matrix with look-alikes"):
+        tables.Wanted(table="order", files=(path,)).made()
 
 
 def test_a_run_in_two_files_counts_once_and_scenarios_stand_apart(file, tmp_path, capsys):
