@@ -96,6 +96,12 @@ def test_a_run_that_learned_at_once_stands_below_the_last_step(runs, gallery, ma
     assert 'alt="joint after step 2:' in page
 
 
+def test_the_figure_of_an_unfinished_run_says_that_it_is_not_the_last(runs, gallery, make_run):
+    half = make_run("half", info={"steps": 7})
+    assert render_page("t", "", [*runs, half], Gallery(gallery.names), {}).count("so far, of the classes") == 1
+    assert "so far, of the classes" not in render_page("t", "", runs, Gallery(gallery.names), {})
+
+
 def test_a_page_without_pictures_or_results_is_still_a_page():
     page = render_page("Nothing yet", "", [], Gallery(["background"]), {})
     assert "Nothing yet" in page

@@ -121,6 +121,7 @@ def _headline(row: Drawn) -> dict[str, Any]:
         "all": _one(last.mean),
         "spread": None if last.spread is None else _one(last.spread),
         "small": {group: _one(value) for group, value in small.items()},
+        "unfinished": bool(row.line.state),
     }
 
 
