@@ -1,4 +1,4 @@
-"""The tables of docs/results.md from what collect.py wrote: they are made, never typed.
+"""The tables of the docs from what collect.py wrote: they are made, never typed.
 
     python benchmarks/tables.py benchmarks/results/NAME.jsonl                      the first three tables, printed
     python benchmarks/tables.py A.jsonl B.jsonl --table ablation --reference ipseg --run "ipseg, memory.*"

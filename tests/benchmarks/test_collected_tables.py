@@ -372,7 +372,7 @@ def test_what_a_pages_tables_show_is_said_in_the_page(file, tmp_path, monkeypatc
 
 
 def test_the_tables_of_our_own_pages_are_made_of_the_results_in_the_repository():
-    """If not: python benchmarks/tables.py --into docs/results.md."""
+    """If not: make results."""
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         if f"\n{tables.BEGIN}" in text:
