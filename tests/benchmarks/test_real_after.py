@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-import sys
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,24 +17,10 @@ from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.results import RunResult
 
-REAL = Path(__file__).parents[2] / "benchmarks" / "real"
 pytestmark = pytest.mark.slow  # together; they are scripts beside the library
 
-
-sys.path.append(str(REAL))  # as if one of them were run: they share files
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"real_{name}", REAL / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-AFTER, FIGURES, MAPS, ORACLES = script("after"), script("figures"), script("maps"), script("oracles")
-MOMENTS, UPSET, WRONG_PIXELS = script("moments"), script("upset"), script("wrong_pixels")
+NAMES = "after", "figures", "maps", "moments", "oracles", "upset", "wrong_pixels"
+AFTER, FIGURES, MAPS, MOMENTS, ORACLES, UPSET, WRONG_PIXELS = map(import_module, NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,64 @@
+"""benchmarks/curves.py, confusions.py and costs.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import confusions
+import costs
+import curves
+import tables
+
+from ipseg.data.view import StepView
+from ipseg.engine.recipe import load_recipe
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def test_the_result_is_drawn_from_the_files_of_the_repository(tmp_path, capsys):
+    field, out = RESULTS / "2026-11-15_field.jsonl", tmp_path / "field.svg"
+    assert curves.main([str(field), "--scenario", "3-1", "--run", "ipseg", "--run", "joint", "--out", str(out)]) == 0
+    assert "ipseg 72.1" in out.read_text(encoding="utf-8")
+    assert curves.main([str(field), "--scenario", "9-1", "--out", str(out)]) == 2
+    assert 'scenario "9-1"' in capsys.readouterr().err
+
+
+def test_what_is_called_what_is_drawn_from_the_files_of_the_repository(tmp_path):
+    animals, out = RESULTS / "2026-11-16_animals.jsonl", tmp_path / "animals.svg"
+    words = [str(animals), "--scenario", "2-1", "--run", "ssul_m", "--run", "joint", "--out", str(out)]
+    assert confusions.main(words) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "ssul_m" in text
+    assert text.count("horse") == 4  # called so in both maps; and once a row, at the first map above and below
+
+
+def test_results_without_a_confusion_matrix_are_named(tmp_path, capsys):
+    line = json.loads((RESULTS / "2026-11-15_field.jsonl").read_text().splitlines()[0])
+    line["steps"][-1]["confusion"] = None
+    (tmp_path / "old.jsonl").write_text(json.dumps(line) + "\n")
+    words = [str(tmp_path / "old.jsonl"), "--scenario", "joint", "--out", str(tmp_path / "x.svg")]
+    assert confusions.main(words) == 2
+    assert f"the results of {line['name']} have no confusion matrix" in capsys.readouterr().err
+
+
+def test_costs_of_a_grid_are_measured_once_a_run_and_tabled(tmp_path):
+    grid, out = tmp_path / "grid.yaml", tmp_path / "costs.json"
+    grid.write_text(
+        "base: scenes_3-1_ipseg\n"
+        "set: {model: {backbone: {name: resnet10t, weights: none}, width: 8, posterior_width: 16}, data: {train: 40}}\n"
+        "runs: {ipseg: {}, finetune: {method: {name: finetune}}}\nseeds: [0, 1]\n"
+    )
+    assert costs.main([str(grid), "--size", "64", "--device", "cpu", "--out", str(out)]) == 0
+    head, _, *table = tables.Wanted(table="cost", files=(out,)).made().splitlines()[:4]
+    assert [line.split(" | ")[0] for line in (head, *table)] == ["| run", "| ipseg", "| finetune"]
+    assert all(line.endswith("| ? – ? | ? | ? – ? | ? | ? |") for line in table)  # the rest needs a GPU
+
+
+def test_training_takes_its_visits_over_its_speeds():
+    recipe = load_recipe("scenes_3-1_ipseg", ["data.train=40", "training.epochs=3", "training.later_epochs=null"])
+    source = recipe.source()
+    scenario = recipe.scenario.build(source.name, source.classes)
+    visits = [3 * len(StepView(source.train, scenario, step)) for step in scenario.steps]
+    assert costs.seconds(recipe, [2.0] * len(visits)) == sum(visits) / 2
+    assert costs.seconds(recipe, [None] * len(visits)) is None
