@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import collect
@@ -43,9 +44,10 @@ def sweep(tiny_run, tmp_path) -> Path:
     return tmp_path / "sweep"
 
 
-def test_finished_runs_become_a_line_each_and_the_others_are_named(sweep, tmp_path, run_main, capsys):
+def test_finished_runs_become_a_line_each_and_the_others_are_named(sweep, tmp_path, monkeypatch, capsys):
     out = tmp_path / "all.jsonl"
-    run_main(collect, sweep, "--out", out)
+    monkeypatch.setattr(sys, "argv", ["collect.py", str(sweep), "--out", str(out)])
+    collect.main()
     lines = [json.loads(text) for text in out.read_text().splitlines()]
     assert [line["run"] for line in lines] == ["ipseg_2-1_s0", "ipseg_2-1_s1", "less_2-1_s0"]
     assert [["confusion" in step for step in line["steps"]] for line in lines] == [[False, False, True]] * 3

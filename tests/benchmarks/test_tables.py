@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -189,17 +191,28 @@ after
 """
 
 
+@pytest.fixture
+def run_main(monkeypatch) -> Callable[..., None]:
+    """Call the script as its command would."""
+
+    def run(*words: object) -> None:
+        monkeypatch.setattr(sys, "argv", ["tables.py", *map(str, words)])
+        tables.main()
+
+    return run
+
+
 def test_a_pages_tables_are_made_anew_and_nothing_else_changes(file, tmp_path, run_main):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    run_main(tables, file, "--into", page)
+    run_main(file, "--into", page)
     once = page.read_text()
     assert "typed by hand" not in once
     assert "| joint † | 76.7 | 90.0 | 80.0 |" in once
     assert "| ipseg | 62.0 ± 2.0 | +8.5 ± 2.1 | 2 | 3 |" in once
     kept = [line for line in PAGE.splitlines() if line != "typed by hand"]
     assert [line for line in once.splitlines() if line in kept] == kept
-    run_main(tables, file, "--into", page)
+    run_main(file, "--into", page)
     assert page.read_text() == once
     one = tables.filled(PAGE, "page.md", [file], only="ablation")
     assert "typed by hand" in one
@@ -225,7 +238,7 @@ def test_a_page_that_cannot_be_filled_is_left_as_it_is(file, tmp_path, run_main,
     with pytest.raises(UserError, match=message):
         tables.filled(page, "page.md", [file], only="main")
     with pytest.raises(SystemExit) as stopped:
-        run_main(tables, file, "--table", "main", "--into", path)
+        run_main(file, "--table", "main", "--into", path)
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith("tables.py: ")
     assert path.read_text() == page
@@ -233,7 +246,7 @@ def test_a_page_that_cannot_be_filled_is_left_as_it_is(file, tmp_path, run_main,
 
 def test_what_a_pages_tables_show_is_said_in_the_page(file, tmp_path, run_main, capsys):
     with pytest.raises(SystemExit):
-        run_main(tables, "--scenario", "2-1", "--into", tmp_path / "page.md")
+        run_main("--scenario", "2-1", "--into", tmp_path / "page.md")
     assert "--scenario: what a page's table shows stands in its mark" in capsys.readouterr().err
 
 
