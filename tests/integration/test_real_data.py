@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+import together
 from PIL import Image
 
 from ipseg.data.registry import data_config
@@ -113,11 +113,6 @@ def test_a_run_on_a_subset_is_opened_again_with_its_scenario(tiny_settings, tmp_
 
 
 def test_which_classes_meet_is_counted(voc_animals, tmp_path):
-    spec = importlib.util.spec_from_file_location("together", ROOT / "benchmarks" / "real" / "together.py")
-    assert spec
-    assert spec.loader
-    together = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(together)
     together.main(["--out", str(tmp_path / "out.json"), "--set", f"data.path={voc_animals}"])
     recorded = ROOT / "benchmarks" / "results" / "2026-11-16_animals_together.json"
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(recorded.read_text())
