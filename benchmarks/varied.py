@@ -65,8 +65,8 @@ def _rest(entry: Entry, setting: str) -> dict[str, Any]:
 
 def _value(entry: Entry, setting: str) -> str:
     """As it stands in a grid's names."""
-    defaults = _defaults(entry.result.method) if setting not in entry.settings else {}
-    return str(entry.settings.get(setting, defaults.get(setting)))
+    settings = entry.settings if setting in entry.settings else _defaults(entry.result.method)
+    return str(settings[setting])
 
 
 @cache
