@@ -23,7 +23,13 @@ def report(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
     gallery: Annotated[
-        int, typer.Option("--gallery", metavar="N", min=0, help="Pictures to label after every step; 0: none.")
+        int,
+        typer.Option(
+            "--gallery",
+            metavar="N",
+            min=0,
+            help="Pictures to label after every step; 0: no pictures, remembered ones neither.",
+        ),
     ] = 4,
     device: Annotated[
         str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")

@@ -51,6 +51,14 @@ def test_runs_that_differ_in_seeds_alone_are_one_row(copies):
     }
 
 
+def test_a_second_run_with_the_same_seed_is_no_second_seed(copies):
+    paths = [copies("a", []), copies("again", []), copies("thrice", []), copies("b", ["seed=1"], seed=1)]
+    (rows,) = shown(compare(paths)).values()
+    assert rows == [("ipseg", 2), ("ipseg (again)", 1), ("ipseg (again 2)", 1)]
+    other_pictures = copies("c", ["data.seed=1"])
+    assert shown(compare([paths[0], other_pictures])) == {"scenes/2-1 overlap": [("ipseg", 2)]}
+
+
 def test_a_path_is_a_run_its_results_or_a_folder_of_runs(copies, tmp_path):
     copies("sweep/runs/b", ["memory.size=3"], name="b")
     copies("sweep/runs/a", [], name="a")

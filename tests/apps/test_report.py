@@ -126,6 +126,14 @@ def test_copies_of_a_memory_are_shown_without_the_data(grown, tmp_path):
     assert page.split("What is remembered")[1].split("</section>")[0].count("<img") == 4
 
 
+def test_a_page_without_a_gallery_has_no_remembered_pictures_either(grown, tiny_run, tmp_path):
+    for place, count in ((grown / "base", 4), (tiny_run, 6)):  # copies in the memory; names in data that is there
+        memory = written([place], tmp_path, pictures=0).split("What is remembered")[1].split("</section>")[0]
+        assert f": {count} pictures" in memory
+        assert "<img" not in memory
+        assert "The pictures are not shown: --gallery 0 asks for none." in memory
+
+
 def test_steps_of_version_1_have_no_matrix_and_say_so(tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     old = json.loads((mine / "results.json").read_text()) | {"version": 1}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.report.page import Gallery, SceneRow
+from ipseg.report.chapter import Gallery, SceneRow
 
 STEPS = (("person", "car", "<b>dog</b>"), ("cat",), ("bus", "sofa"))
 NAMES = ("background", *(name for new in STEPS for name in new))

@@ -10,6 +10,7 @@ import pytest
 
 from ipseg.report.chapter import Chapter, Gallery, Remembered
 from ipseg.report.compare import Entry, sections
+from ipseg.report.differences import MISSING, differences
 from ipseg.report.groups import MOST, sections_of
 from ipseg.report.page import render
 
@@ -148,3 +149,10 @@ def test_a_matrix_of_many_classes_is_cut_and_says_so(make_run):
     run = told(make_run(steps=(names[:20], names[20:])))
     page = render("t", "", [Chapter(section=sections([run])[0])], {})
     assert "Shown are the 24 classes with most wrong pixels of 41." in page
+
+
+def test_settings_that_some_methods_share_are_said_of_all_of_them():
+    first = {"memory.size": 9, "method.gate": "none", "method.alpha": 0.4}
+    found = differences([first, first | {"method.alpha": 0.9}, {"memory.size": 9, "method.head": "own"}])
+    assert found.differing == (("method.alpha", ("0.4", "0.9", MISSING)),)
+    assert found.partial == (((0, 1), ("method.gate=none",)), ((2,), ("method.head=own",)))

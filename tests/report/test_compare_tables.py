@@ -106,3 +106,16 @@ def test_every_format_says_the_same_and_escapes_what_it_must(entry):
 def test_a_mean_is_never_over_fewer_runs_than_the_row_says(entry):
     (section,) = sections([entry(seed=0), entry(seed=1, steps=(("person",),), info={"steps": 1})])
     assert section.lines[0].means["new"] is None
+
+
+def test_the_least_forgetting_is_the_best_and_equal_numbers_share_it(entry):
+    (section,) = sections([entry("keeps", 0.5, keep=0.95), entry("forgets", 0.9, keep=0.3)])
+    assert [line.name for line in section.lines if line.cells[-1].best] == ["keeps"]
+    (section,) = sections([entry("one"), entry("other")])
+    assert all(line.cells[2].best for line in section.lines)
+
+
+def test_names_are_never_read_as_markup(entry):
+    found = sections([entry("[red]a|b[/red]")])
+    assert "[red]a|b[/red]" in printed(found)
+    assert r"\[red]a\|b\[/red]" in markdown(found)

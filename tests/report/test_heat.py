@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ipseg.report.groups import drawn, sections_of
@@ -26,6 +28,17 @@ def test_a_class_has_a_cell_after_every_step_from_its_own_on(make_run):
         "cat": ["", "50", "25"],
         "sofa": ["", "", "50"],
     }
+
+
+def test_a_class_that_one_seeds_validation_lacks_has_the_mean_of_the_others(make_run):
+    def without(run, *names):
+        steps = (replace(step, iou={**step.iou, **dict.fromkeys(names)}) for step in run.steps)
+        return replace(run, steps=tuple(steps))
+
+    seeds = [make_run(quality=0.4, keep=1), make_run(quality=0.6, keep=1, seed=1)]
+    (row,) = rows(without(seeds[0], "person", "car"), without(seeds[1], "car"))
+    found = texts(iou_over_steps(row, ["background", "person", "car", "<b>dog</b>"], [2]))
+    assert found == {"background": ["90"], "person": ["60"], "car": ["–"], "<b>dog</b>": ["50"]}
 
 
 def test_a_run_that_learned_at_once_fills_the_last_step_alone(make_run, gallery):

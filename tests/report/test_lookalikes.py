@@ -65,6 +65,8 @@ def test_a_large_matrix_is_cut_to_the_classes_with_most_errors():
     part = most_confused(ANIMALS, 2)
     assert part.names == ("background", "cat")
     assert part.counts.tolist() == [[9000, 0], [900, 99]]
+    places = [ANIMALS.names.index(name) for name in part.names]
+    assert part.shares.tolist() == ANIMALS.shares[np.ix_(places, places)].tolist()  # of all pixels, as the whole says
 
 
 def test_seeds_are_counted_together_and_old_results_have_no_matrix(make_run):

@@ -3,13 +3,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.report.page import Gallery, SceneRow, render_page, write_page
+from ipseg.evaluation.results import RunResult
+from ipseg.report.chapter import Chapter, Gallery, SceneRow
+from ipseg.report.groups import sections_of
+from ipseg.report.page import render
+
+
+def render_page(title: str, intro: str, results: list[RunResult], gallery: Gallery, facts: dict[str, str]) -> str:
+    """The page of results that stand for themselves."""
+    return render(title, intro, [Chapter(section=section, gallery=gallery) for section in sections_of(results)], facts)
 
 
 class Reader(HTMLParser):
@@ -69,15 +78,14 @@ def test_every_run_has_a_picture_for_every_step(page, runs):
         assert [page.count(f'alt="{name} after step {step}:') for step in range(3)] == [1, 1, 1]
 
 
-def test_a_page_stays_small(runs, tmp_path: Path, make_run, gallery):
+def test_a_page_stays_small(runs, make_run, gallery):
     random = np.random.default_rng(0)
     blobs = np.kron(random.integers(0, 7, (8, 8)), np.ones((16, 16), int))
     image = random.integers(0, 256, (128, 128, 3), dtype=np.uint8)  # noise: the worst there is to store
     scene = SceneRow(image, blobs, {run.name: [blobs] * 6 for run in runs})
     six = tuple((name,) for name in gallery.names[1:])
     results = [make_run(run.name, steps=six) for run in runs]
-    write_page(tmp_path / "page.html", "t", "i", results, Gallery(gallery.names, [scene] * 4), {})
-    assert (tmp_path / "page.html").stat().st_size < 1_500_000
+    assert len(render_page("t", "i", results, Gallery(gallery.names, [scene] * 4), {}).encode()) < 1_500_000
 
 
 def test_a_photograph_is_stored_smaller_than_it_came(runs, gallery):
@@ -120,3 +128,15 @@ def test_the_legend_of_the_pictures_names_only_what_they_show(runs, gallery):
     legend = page.split("What it sees")[1].split("<label")[0]
     assert "</span>car" in legend
     assert "</span>person" not in legend
+
+
+def test_headings_go_down_one_level_at_a_time(page):
+    levels = [int(tag[1]) for tag in Reader(page).tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_what_may_be_cut_off_is_reached_by_keyboard_and_has_a_name(page):
+    boxes = re.findall(r'<div class="[^"]*scroll"[^>]*>', page)
+    assert boxes
+    assert all('tabindex="0" role="region" aria-label="' in box for box in boxes)

@@ -8,6 +8,7 @@ import pytest
 
 from ipseg.report import plots
 from ipseg.report.groups import drawn, sections_of
+from ipseg.report.plot_style import run_colours
 
 
 def miou_over_steps(results):
@@ -122,3 +123,19 @@ def test_a_training_curve_names_its_losses_and_its_steps(make_run):
     curves = {"sum": [(0.5, 3.0), (1.5, 2.0)], "image": [(0.5, 1.0), (1.5, 1.0)], "current": [(0.5, 2.0), (1.5, 1.0)]}
     text = words(plots.training_curve(row, curves))
     assert all(word in text for word in ("mine", "sum", "image", "current", "step 0", "step 1"))
+
+
+def test_a_loss_that_was_logged_once_is_a_point(make_run):
+    (row,) = drawn(sections_of([make_run("joint")])[0])
+    often = plots.training_curve(row, {"sum": [(i / 20, 1.0) for i in range(20)]})
+    assert plots.training_curve(row, {"sum": [(1.0, 3.0)]}).count("<use") > often.count("<use")
+
+
+def test_a_known_method_has_its_colour_whatever_stands_beside_it(make_run):
+    def colour(*names: str) -> str:
+        rows = drawn(sections_of([make_run(name) for name in names])[0])
+        return next(row.colour for row in rows if row.name == "ipseg")
+
+    assert colour("ablated", "finetune", "ipseg") == colour("ipseg", "ssul_m") == colour("ipseg")
+    many = [f"run {i}" for i in range(7)]
+    assert len(set(run_colours([*many, "ipseg"]))) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,7 @@ MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 def compare(paths: Sequence[Path]) -> list[Section]:
     """The runs of these folders, results.json files and sweeps, a section for every scenario."""
     files = list(dict.fromkeys(file.resolve() for path in paths for file in find_results(path)))
-    entries = [read_entry(file) for file in files]
-    return sections(with_bounds(entries))
+    return sections(with_bounds(repeats_apart([read_entry(file) for file in files])))
 
 
 def find_results(path: Path) -> list[Path]:
@@ -53,6 +53,22 @@ def _in_the_order_of(sweep: Path) -> Any:
     return lambda file: (places.get(file.parent.name, len(places)), str(file))
 
 
+def repeats_apart(entries: Sequence[Entry]) -> list[Entry]:
+    """A finished run with the settings and seeds of another, a copy or a second try, is no further seed of its row."""
+    often: Counter[tuple[str, ...]] = Counter()
+    apart = []
+    for entry in entries:
+        key = (entry.group, str(entry.result.seed), str(entry.data_seed))
+        again, often[key] = often[key], often[key] + entry.result.complete
+        apart.append(_repeat(entry, again) if again and entry.result.complete else entry)
+    return apart
+
+
+def _repeat(entry: Entry, again: int) -> Entry:
+    name = f"{entry.result.name} (again{f' {again}' if again > 1 else ''})"
+    return replace(entry, group=f"{entry.group} {name}", result=replace(entry.result, name=name))
+
+
 def read_entry(file: Path) -> Entry:
     """A run by its results; its recipe stands beside them in its folder."""
     try:
@@ -68,6 +84,7 @@ def read_entry(file: Path) -> Entry:
         result=result,
         group=json.dumps([alike, sorted(told.items())], default=str),
         settings=told,
+        data_seed=flat(values).get("data.seed"),
         paper=paper_number(values, result) if values else None,
         folder=file.parent if (file.parent / "run.json").is_file() else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,16 @@ def report(
     out: Path,
     *,
     title: str | None = None,
+    intro: str | None = None,
     pictures: int = 4,
     device: str = "auto",
+    more_facts: Mapping[str, str] | None = None,
     tell: Tell = lambda _: None,
 ) -> None:
-    """Write the page of these run folders, results.json files and sweeps, a chapter for every scenario."""
+    """Write the page of these run folders, results.json files and sweeps, a chapter for every scenario.
+
+    intro: what the page is about, by default how many runs and of what; paragraphs are apart by empty lines.
+    """
     require_place(out)
     if pictures < 0:
         raise UserError(f"--gallery is {pictures}; it must be at least 0.")
@@ -43,14 +48,8 @@ def report(
     chapters = [chapter(section, shelf, pictures, tell) for section in sections if drawn(section)]
     if not chapters:
         raise UserError("none of these runs has finished a step: there is nothing to report yet.")
-    page = render(
-        title or "New classes, step after step",
-        introduction(sections),
-        chapters,
-        facts(sections),
-        paper_panels(sections),
-    )
-    write_text(out, page)
+    about, told = intro or introduction(sections), facts(sections) | dict(more_facts or {})
+    write_text(out, render(title or "New classes, step after step", about, chapters, told, paper_panels(sections)))
 
 
 def require_place(out: Path) -> None:
@@ -69,7 +68,7 @@ def chapter(section: Section, shelf: Shelf, pictures: int, tell: Tell) -> Chapte
         shown, missing = gallery(lines, partial(varied, pictures=pictures), shelf, tell)
     memories: dict[str, Remembered] = {}
     for line in lines:
-        found = memory(line, shelf)
+        found = memory(line, shelf, pictures=pictures > 0)
         if isinstance(found, str):
             missing.append(f"Memory of {line.shown}: {found}")
         else:

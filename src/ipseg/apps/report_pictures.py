@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ipseg.apps.model import inference_recipe, restored
+from ipseg.apps.model import as_tensor, inference_recipe
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.data.source import Source
+from ipseg.engine.experiment import load, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
+from ipseg.methods.base import Method
 from ipseg.report.chapter import Gallery, Remembered, SceneRow
 from ipseg.report.compare import Line
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
@@ -109,13 +112,25 @@ def label_maps(
     shelf: Shelf,
 ) -> list[list[Labels]]:
     """For each finished step, the labels of the pictures as indices into the names."""
-    maps = []
-    for step in range(folder.finished()):
-        model = restored(folder, recipe, scenario, step, shelf.device)
+    maps, method = [], restore(recipe, folder, scenario, 0, shelf.device)
+    for step in scenario.steps[: folder.finished()]:
+        if step.index:  # a network is built once, and grows
+            method.begin_step(step)
+            load(method, folder, step.index)
         # a run may have learned the same classes in another order
-        table = np.array([names.index(name) if name in names else 0 for name in model.classes], dtype=np.uint8)
-        maps.append([table[model.predict(image).labels] for image in images])
+        known = [0, *(names.index(name) if name in names else 0 for name in step.seen)]
+        maps.append([np.array(known, dtype=np.uint8)[found] for found in _labels(method, images, shelf.device)])
     return maps
+
+
+def _labels(method: Method, images: Sequence[NDArray[np.uint8]], device: torch.device) -> list[Labels]:
+    """Of every picture; those of one size together."""
+    found: dict[int, Labels] = {}
+    for size in {image.shape for image in images}:
+        places = [place for place, image in enumerate(images) if image.shape == size]
+        labels = method.predict(torch.cat([as_tensor(images[place], device) for place in places])).labels
+        found |= dict(zip(places, labels.byte().cpu().numpy(), strict=True))
+    return [found[place] for place in range(len(images))]
 
 
 def varied(source: Source, scenario: Scenario, *, pictures: int) -> Chosen:
@@ -148,8 +163,11 @@ def _clarity(mask: Labels, present: frozenset[int]) -> float:
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-def memory(line: Line, shelf: Shelf) -> Remembered | str:
-    """What the first seed's run remembers after its last step, or why there is nothing to show."""
+def memory(line: Line, shelf: Shelf, *, pictures: bool) -> Remembered | str:
+    """What the first seed's run remembers after its last step, or why there is nothing to show.
+
+    Without pictures it is counts alone, whatever copies lie there.
+    """
     path = line.entries[0].folder
     if path is None:
         return "there are only its results, not its folder."
@@ -164,12 +182,16 @@ def memory(line: Line, shelf: Shelf) -> Remembered | str:
         return f"it cannot be read ({_brief(error)})."
     if not len(kept):
         return "it keeps no pictures."
+    counts = {name: sum(name in entry.classes for entry in kept.entries) for name in kept.order}
+    if not pictures:
+        return Remembered(
+            pictures=len(kept), classes=counts, note="The pictures are not shown: --gallery 0 asks for none."
+        )
     source = shelf.source(recipe)
     if not isinstance(source, str):
         kept = ReplayMemory.load(place, source.train)
     shown = _pictures(kept, has_data=not isinstance(source, str))
     note = "" if len(shown) == len(kept) else _note(len(shown), len(kept), source)
-    counts = {name: sum(name in entry.classes for entry in kept.entries) for name in kept.order}
     return Remembered(pictures=len(kept), classes=counts, shown=shown, note=note)
 
 

@@ -139,7 +139,7 @@ def _table(section: Section, rows: Sequence[Drawn]) -> list[dict[str, Any]]:
 
 def _differences(rows: Sequence[Drawn]) -> Differences | None:
     found = differences([row.line.entries[0].settings for row in rows])
-    return found if found.shared or any(found.own) else None
+    return found if found.differing or found.partial else None
 
 
 def _heat(rows: Sequence[Drawn], names: Sequence[str], steps: Sequence[int]) -> list[HeatMap]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.evaluation.results import RunResult
-from ipseg.report.rows import COLUMNS, DAGGER, Cell, is_best, numbers, percent
+from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, numbers, percent
 
 MOST_TOLD = 3
 """Settings that tell rows of one name apart."""
@@ -24,6 +24,8 @@ class Entry:
     """Runs of one group differ in their seeds alone."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of its recipe, as `section.key`; nothing where there is only a results.json."""
+    data_seed: int | None = None
+    """Of pictures that are drawn."""
     bound: bool = False
     """It learned all classes at once: what can be reached, not a rival."""
     paper: float | None = None
@@ -86,7 +88,7 @@ class Section:
 def notes(sections: Sequence[Section]) -> list[str]:
     """What a reader must know to read the tables."""
     lines = [line for section in sections for line in section.lines]
-    said = ["mIoU in percent after the last step; base counts background; average is all over the steps"]
+    said = list(NUMBERS)
     if any(len(line.seeds) > 1 for line in lines):
         said.append("mean ± standard deviation of n runs that differ in their seeds")
     if any(line.bound for line in lines):

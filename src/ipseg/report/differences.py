@@ -1,4 +1,4 @@
-"""What tells recipes apart: settings that all of them have and that differ, and settings of one method alone."""
+"""What tells recipes apart: settings whose values differ, and settings that only some methods have."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+MISSING = "–"
+
 
 @dataclass(frozen=True)
 class Differences:
     """Between the recipes of several runs, in their order."""
 
-    shared: tuple[tuple[str, tuple[str, ...]], ...]
-    """A setting that all have, and its value in each."""
-    own: tuple[tuple[str, ...], ...]
-    """For each run, `key=value` of what not all of them have."""
+    differing: tuple[tuple[str, tuple[str, ...]], ...]
+    """A setting, and its value in each; some may not have it."""
+    partial: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+    """Some of the runs, and `key=value` of what these alone have and agree on."""
 
 
 def differences(recipes: Sequence[Mapping[str, Any]]) -> Differences:
     """Compare recipes as `section.key` -> value.
 
     >>> differences([{"memory.size": 10, "method.gate": "none"}, {"memory.size": 0}])
-    Differences(shared=(('memory.size', ('10', '0')),), own=(('method.gate=none',), ()))
+    Differences(differing=(('memory.size', ('10', '0')),), partial=(((0,), ('method.gate=none',)),))
     """
-    keys = list(dict.fromkeys(key for recipe in recipes for key in recipe))
-    everywhere = [key for key in keys if all(key in recipe for recipe in recipes)]
-    rows = [(key, tuple(_say(recipe[key]) for recipe in recipes)) for key in everywhere]
-    own = [
-        tuple(f"{key}={_say(recipe[key])}" for key in keys if key in recipe and key not in everywhere)
-        for recipe in recipes
-    ]
-    return Differences(tuple(row for row in rows if len(set(row[1])) > 1), tuple(own))
+    differing: list[tuple[str, tuple[str, ...]]] = []
+    partial: dict[tuple[int, ...], list[str]] = {}
+    for key in dict.fromkeys(key for recipe in recipes for key in recipe):
+        having = tuple(place for place, recipe in enumerate(recipes) if key in recipe)
+        values = {_say(recipes[place][key]) for place in having}
+        if len(values) > 1:
+            differing.append((key, tuple(_say(recipe[key]) if key in recipe else MISSING for recipe in recipes)))
+        elif len(having) < len(recipes):
+            partial.setdefault(having, []).append(f"{key}={values.pop()}")
+    return Differences(tuple(differing), tuple((having, tuple(said)) for having, said in partial.items()))
 
 
 def _say(value: Any) -> str:

@@ -6,10 +6,11 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ipseg.evaluation.results import RunResult, StepResult, forgetting
 from ipseg.report.compare import Entry, Line, Section, sections
-from ipseg.report.plot_style import RUN_COLOURS, run_colour
+from ipseg.report.plot_style import RUN_COLOURS, run_colours
 from ipseg.report.rows import learned_at_once
 
 MOST = len(RUN_COLOURS)
@@ -63,7 +64,7 @@ class Drawn:
     def forgetting(self) -> dict[str, float | None]:
         """What each class lost since it was best, in percent."""
         lost = [forgetting(result.steps) for result in self.results]
-        return {name: _percent([one.get(name) for one in lost])[0] for name in lost[0]}
+        return {name: _percent([one.get(name) for one in lost])[0] for name in dict.fromkeys(chain(*lost))}
 
 
 def drawn(section: Section) -> list[Drawn]:
@@ -71,8 +72,8 @@ def drawn(section: Section) -> list[Drawn]:
     lines = [line for line in section.lines if all(entry.result.steps for entry in line.entries)][:MOST]
     results = [entry.result for line in lines for entry in line.entries]
     return [
-        Drawn(line, run_colour(place), learned_at_once(line.entries[0].result, results))
-        for place, line in enumerate(lines)
+        Drawn(line, colour, learned_at_once(line.entries[0].result, results))
+        for line, colour in zip(lines, run_colours([line.name for line in lines]), strict=True)
     ]
 
 
@@ -101,8 +102,8 @@ def _mean(steps: Sequence[StepResult], value: Callable[[StepResult], float | Non
 
 
 def _percent(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean and spread in percent; no mean as soon as one is missing: over fewer seeds it would be another number."""
+    """Mean and spread in percent, over the seeds that have the number: a seed's validation may lack a class."""
     known = [100 * value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    if not known:
         return None, None
     return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None

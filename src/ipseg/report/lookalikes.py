@@ -21,17 +21,22 @@ class Confusion:
 
     names: tuple[str, ...]
     counts: NDArray[np.int64]
+    totals: NDArray[np.int64] | None = None
+    """Pixels of every true class, where some are called what is left out here; none: counts have all of them."""
 
     @property
     def shares(self) -> NDArray[np.float64]:
         """Of each class's pixels, the share that is called each class; NaN where there are none."""
-        total = self.counts.sum(axis=1, keepdims=True)
+        total = self._totals()[:, None]
         return np.where(total > 0, self.counts / np.maximum(total, 1), np.nan)
 
     def of(self, names: Sequence[str]) -> Confusion:
         """The part between these classes."""
         places = [self.names.index(name) for name in names]
-        return Confusion(tuple(names), self.counts[np.ix_(places, places)])
+        return Confusion(tuple(names), self.counts[np.ix_(places, places)], self._totals()[places])
+
+    def _totals(self) -> NDArray[np.int64]:
+        return self.counts.sum(axis=1) if self.totals is None else self.totals
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ from ipseg.errors import UserError
 from ipseg.files import replacing
 
 RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d", "#6b7f93", "#57a639")
-"""The first run has the first colour, in every plot and on the page; readable on white and on black."""
+"""They can be told apart, and seen on white and on black; as text they would be too pale."""
+OWN = ("ipseg", "ipseg_moments", "ssul_m", "plop_m", "mib", "joint", "finetune")
+"""Runs that have the same colour on every page: RUN_COLOURS in this order."""
 
 INK, GRID = "#010203", "#040506"
 """Placeholders: the finished SVG says currentColor and --plot-grid instead."""
@@ -33,8 +35,22 @@ NARROW = 3.2
 
 
 def run_colour(position: int) -> str:
-    """The colour of the run at this position."""
+    """The colour at this position."""
     return RUN_COLOURS[position % len(RUN_COLOURS)]
+
+
+def run_colours(names: Sequence[str]) -> list[str]:
+    """A colour for each run of a page: its own, or the next that none of the others has.
+
+    >>> run_colours(["mine", "ipseg", "plop_m (medians)"]) == [RUN_COLOURS[1], RUN_COLOURS[0], RUN_COLOURS[3]]
+    True
+    """
+    known = dict(zip(OWN, RUN_COLOURS, strict=False))
+    plain = [name.partition(" ")[0] for name in names]
+    first = {name: place for place, name in reversed(list(enumerate(plain))) if name in known}
+    own = {place: known[name] for name, place in first.items()}
+    rest = itertools.cycle([colour for colour in RUN_COLOURS if colour not in own.values()] or RUN_COLOURS)
+    return [own.get(place) or next(rest) for place in range(len(names))]
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
@@ -43,7 +59,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     heights = _apart([end for end, _, _ in sorted(ends)], apart=(high - low) * 0.075)
     place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
     for (_, text, colour), height in zip(sorted(ends), heights, strict=True):
-        axes.annotate(text, (1, height), (6, 0), color=colour, weight="bold", annotation_clip=False, **place)
+        axes.annotate("■", (1, height), (6, 0), color=colour, fontsize=7, annotation_clip=False, **place)
+        axes.annotate(text, (1, height), (14, 0), annotation_clip=False, **place)
 
 
 def _apart(heights: list[float], apart: float) -> list[float]:

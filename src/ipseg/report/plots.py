@@ -25,6 +25,8 @@ READINGS = {
 MIOU_TITLE = "mIoU over all classes learned so far, %"
 CLASSES_TITLE = "IoU of every class after the last step, %"
 _DASHES = ("-", "--", ":", "-.")
+_FEW = 10
+"""A loss that was logged less often is drawn with its points: a single one has no line."""
 _SHORT = 14
 """Names of up to so many letters stand three in a line."""
 
@@ -119,16 +121,21 @@ def training_curve(row: Drawn, curves: Curves) -> str:
         figure, axes = new_figure(2.6, NARROW)
         last = max((place for points in curves.values() for place, _ in points), default=1.0)
         parts = [name for name in curves if name != "sum"]
+        few: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(curves["sum"]) < _FEW else {}
         if len(parts) != 1:
-            axes.plot(*zip(*curves["sum"], strict=True), color=row.colour, linewidth=2.2, label="sum")
+            axes.plot(*zip(*curves["sum"], strict=True), color=row.colour, linewidth=2.2, label="sum", **few)
         for number, name in enumerate(parts):
             alone: dict[str, Any] = {"color": row.colour, "linewidth": 2.2}
             style = alone if len(parts) == 1 else {"color": INK, "linewidth": 1.1, "alpha": 0.75}
             dashes = _DASHES[number % len(_DASHES)]
-            axes.plot(*zip(*curves[name], strict=True), dashes, label=short(name), **style)
+            axes.plot(*zip(*curves[name], strict=True), dashes, label=short(name), **style, **few)
         axes.set_ylim(bottom=0)
         axes.set_xlim(0, last)
-        axes.set_xticks(range(math.ceil(last)), [f"step {number}" for number in range(math.ceil(last))], ha="left")
+        steps = range(math.ceil(last))
+        axes.set_xticks([number + 0.5 for number in steps], [f"step {number}" for number in steps])
+        axes.grid(visible=False, axis="x")
+        for number in steps[1:]:
+            axes.axvline(number, color=mpl.rcParams["grid.color"], linewidth=0.7)
         title = {"title": f"{short(row.name, 30)}: loss", "alignment": "left"}
         figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.6, fontsize=8, **title)
         ended = ", ".join(f"{name} {points[-1][1]:.3g}" for name, points in curves.items())
@@ -149,7 +156,12 @@ def iou_per_class(rows: Sequence[Drawn]) -> str:
         columns = 3 if all(len(row.name) <= _SHORT for row in rows) else 2
         sizes = {"handlelength": 0.9, "handleheight": 0.9}
         figure.legend(loc="outside upper left", ncols=columns, frameon=False, **sizes, **title)
-        return svg(figure, "IoU of every class after the last step; the heat maps tell the same numbers")
+        told = "; ".join(f"{row.name}: {_listed(row.iou()[-1])}" for row in rows)
+        return svg(figure, f"IoU of every class after the last step. {told}")
+
+
+def _listed(iou: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {'–' if value is None else f'{value:.0f}'}" for name, value in iou.items())
 
 
 def draw_iou_per_class(axes: Axes, rows: Sequence[Drawn]) -> None:

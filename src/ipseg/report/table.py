@@ -1,4 +1,4 @@
-"""Tables for the terminal and for Markdown."""
+"""Tables of one run for the terminal, and what all tables are made of."""
 
 from __future__ import annotations
 
@@ -9,35 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.evaluation.results import BACKGROUND, RunResult, StepResult
-from ipseg.report.rows import COLUMNS, Cell, comparison_rows, notes, percent
+from ipseg.report.rows import Cell, percent
 
 _BAR = 24
 """Characters of a full bar."""
-
-
-def comparison(results: Sequence[RunResult]) -> Table:
-    """One row a run, the best of each column in bold."""
-    rows = comparison_rows(results)
-    mixed = len({row.scenario for row in rows}) > 1
-    title = None if mixed or not rows else rows[0].scenario
-    table = plain_table(title, ["method", "scenario"] if mixed else ["method"], COLUMNS)
-    table.caption = Text(".\n".join(notes(results)) + ".", style="dim")
-    for row in rows:
-        head = [row.name, row.scenario] if mixed else [row.name]
-        table.add_row(*map(Text, head), *map(rich_cell, row.cells))
-    return table
-
-
-def markdown(results: Sequence[RunResult]) -> str:
-    """The same comparison for a README or a pull request."""
-    rows = comparison_rows(results)
-    mixed = len({row.scenario for row in rows}) > 1
-    head = ["method", "scenario"] if mixed else ["method"]
-    lines = [table_line([*head, *COLUMNS]), table_line(["---"] * len(head) + ["---:"] * len(COLUMNS))]
-    for row in rows:
-        cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells]
-        lines.append(table_line([escaped(name) for name in (row.name, row.scenario)[: len(head)]] + cells))
-    return "\n".join([*lines, "", *(f"{note}.  " for note in notes(results))]).rstrip() + "\n"
 
 
 def steps_table(result: RunResult) -> Table:
