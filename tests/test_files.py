@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.files import explaining_full_disk, read_json, replacing, write_json, write_text
+from ipseg.files import TEMPORARIES, explaining_full_disk, read_json, replacing, write_json, write_text
 
 
 def full(*_args: object, **_options: object) -> None:
@@ -58,6 +58,54 @@ def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
         temporary.write_text(f"half of the ne{1 // 0}")
     assert path.read_text() == "old"
     assert left_over(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "ä" * 127, "." + "n" * 254])
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path, name):
+    write_text(tmp_path / name, "old")
+    write_text(tmp_path / name, "new")
+    assert (tmp_path / name).read_text() == "new"
+    assert left_over(tmp_path) == [name]
+
+
+def test_a_file_without_its_name_is_known_as_one(tmp_path):
+    with replacing(tmp_path / "picture.png") as temporary:
+        assert list(tmp_path.glob(TEMPORARIES)) == [temporary]
+        assert temporary.suffix != ".png"  # nobody takes half a picture for a picture
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link to a fifo", "link to a folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path, kind):
+    path, real = tmp_path / "target", tmp_path / ("real" if "link" in kind else "target")
+    if "fifo" in kind:
+        os.mkfifo(real)
+    else:
+        real.mkdir()
+    if path != real:
+        path.symlink_to(real)
+    before = left_over(tmp_path), path.lstat()
+    with pytest.raises(UserError, match=r"target exists and is not a plain file.* Choose another name"):
+        write_text(path, "new")
+    assert (left_over(tmp_path), path.lstat()) == before
+
+
+def test_a_device_is_not_replaced():
+    device = Path("/dev/null")
+    if not device.is_char_device():
+        pytest.skip("this system has no /dev/null")
+    with pytest.raises(UserError, match="/dev/null exists and is not a plain file"):
+        replacing(device).__enter__()  # not to the end: who may write there would have no /dev/null any more
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_gives_way_to_the_file_and_what_it_led_to_stays(tmp_path, there):
+    if there:
+        (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_text(tmp_path / "link", "new")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link").read_text() == "new"
+    assert (tmp_path / "real").exists() == there
 
 
 def test_files_have_the_permissions_that_a_plain_write_would_give(tmp_path):

@@ -13,12 +13,18 @@ from typing import Any
 
 from ipseg.errors import UserError
 
+TEMPORARIES = ".ipseg-*.tmp"
+"""What files are called that have not got their names yet. A kill leaves them behind."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it takes the name `path` only when the block ends well."""
+    if path.exists() and not path.is_file():  # a device, a pipe or a folder's link would be gone for good
+        raise UserError(f"{path} exists and is not a plain file, so it is not replaced. Choose another name.")
     with explaining_full_disk(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        before, after = TEMPORARIES.split("*")  # nothing of the own name, which may be as long as names can be
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=before, suffix=after)
         os.close(handle)
         temporary = Path(name)
         try:

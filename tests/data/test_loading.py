@@ -110,6 +110,8 @@ def test_pictures_take_at_most_half_of_the_memory(monkeypatch, tmp_path):
     monkeypatch.setattr("ipseg.data.loading.LIMITS", limits)
     assert room(8) == 500_000
     assert room(0.0001) == 0.0001 * GIGABYTE
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert room(8) == 125_000
 
 
 # ---- reading ahead ----------------------------------------------------------------------------------------------

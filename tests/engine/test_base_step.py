@@ -116,3 +116,44 @@ def test_a_shared_base_step_that_does_not_fit_is_refused_before_anything_is_writ
     with pytest.raises(UserError, match="the weights do not fit"):
         run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), tmp_path / "mine", quiet=True)
     assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scenario": {"name": "2-1", "setting": "disjoint"}}, r"other pictures \(overlap or disjoint\)"),
+        ({"scenario": {"name": "3-1"}}, "other classes"),
+        ({"data": {"seed": 1}, "evaluation": {"held_out": 0.2}}, "other data, held-out pictures"),
+        ({"method": {"name": "finetune"}}, "other method"),
+    ],
+    ids=str,
+)
+def test_steps_that_would_be_learned_otherwise_are_not_taken(tiny_settings, tiny_run, tmp_path, changes, message):
+    for section, values in changes.items():
+        tiny_settings[section] = values if "name" in values else tiny_settings.get(section, {}) | values
+    with pytest.raises(UserError, match=message):
+        run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), tmp_path / "mine", quiet=True)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_steps_that_saw_what_no_step_may_see_are_not_taken_without_saying_so(tiny_settings, tmp_path):
+    cheat = tiny_settings | {"method": tiny_settings["method"] | {"image_labels": "full"}}
+    run(make_recipe(cheat), tmp_path / "cheat", quiet=True)
+    with pytest.raises(UserError, match="other oracle settings in its steps 0 to 1"):
+        run(make_recipe(tiny_settings | {"init": f"{tmp_path / 'cheat'}@1"}), tmp_path / "mine", quiet=True)
+    run(
+        make_recipe(tiny_settings | {"init": f"{tmp_path / 'cheat'}@0"}), tmp_path / "mine", quiet=True
+    )  # none in step 0
+
+
+def test_what_is_measured_at_a_shared_step_is_of_the_runs_own_scenario(tiny_settings, tmp_path):
+    """Pixels of later classes are ignored, so that other later classes leave other pixels to count."""
+    tiny_settings |= {"training": tiny_settings["training"] | {"later_epochs": 0.1}}
+    tiny_settings["scenario"] = {"name": "2-1", "unseen": "ignore"}
+    all_classes = make_recipe(tiny_settings).source().classes
+    run(make_recipe(tiny_settings), tmp_path / "all", quiet=True)
+    tiny_settings["scenario"]["classes"] = all_classes[:3]
+    run(make_recipe(tiny_settings), tmp_path / "own", quiet=True)
+    run(make_recipe(tiny_settings | {"init": f"{tmp_path / 'all'}@0"}), tmp_path / "shared", quiet=True)
+    measured = [(tmp_path / name / "step_00" / "step.json").read_bytes() for name in ("all", "own", "shared")]
+    assert measured[2] == measured[1] != measured[0]

@@ -61,3 +61,18 @@ def test_groups_do_not_speak_for_classes_that_are_not_annotated():
     assert result.miou["new"] == 1.0
     assert result.image_accuracy["base"]["both"] is None
     assert result.image_accuracy["all"]["both"] == 1.0
+
+
+class HalfAnnotated(OnePicture):
+    """The right half of the sheep is not labelled."""
+
+    def mask(self, _index):
+        return np.array([[0, 0, 0, 0], [1, 1, 255, 255]], np.uint8)
+
+
+def test_what_is_seen_in_pixels_that_do_not_count_is_not_held_against_a_picture():
+    scenario = ScenarioConfig(name="2-1").build("folder", ["sheep", "cow", "dog"])
+    says = Says([[0, 0, 0, 0], [1, 1, 2, 2]])
+    team = Team(torch.device("cpu"))
+    found = evaluate(says, HalfAnnotated(), scenario, scenario.steps[0], EvaluationConfig(), team)
+    assert found.image_accuracy["all"]["both"] == 1.0

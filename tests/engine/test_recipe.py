@@ -96,6 +96,12 @@ def test_later_steps_can_be_shorter_and_none_is_empty():
     assert TrainingConfig(epochs=0.001, batch_size=16).iterations(0, 3) == 1
 
 
+@pytest.mark.parametrize(("name", "value"), [("later_epochs", -3), ("later_epochs", 0), ("later_lr", -1)])
+def test_settings_of_later_steps_are_checked_before_the_first_one(name, value):
+    with pytest.raises(UserError, match=rf"training\.{name} is {value}"):
+        TrainingConfig(**{name: value})
+
+
 def test_the_poly_schedule_by_hand():
     training = TrainingConfig(power=0.5)
     assert [training.rate(i, 4) for i in range(4)] == pytest.approx([1, 0.75**0.5, 0.5**0.5, 0.5])

@@ -134,7 +134,7 @@ def test_a_beginning_that_is_not_there_is_explained(tiny_settings, tiny_run, tmp
 
 def test_a_beginning_of_another_network_is_refused(tiny_settings, tiny_run, tmp_path):
     tiny_settings["model"]["width"] = 8
-    with pytest.raises(UserError, match="has other data, classes, network or method"):
+    with pytest.raises(UserError, match="has other network in its steps 0 to 0"):
         learned(tiny_settings | {"init": f"{tiny_run}@0"}, tmp_path / "later")
 
 

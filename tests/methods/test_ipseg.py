@@ -167,6 +167,7 @@ def test_a_step_with_more_classes_has_more_current_pictures_for_the_posterior():
         ({"rehearsal": 0.0}, BatchPlan(16, 0, 15, 1)),
         ({"rehearsal": 0.25}, BatchPlan(12, 4, 15, 1)),
         ({"posterior_current": 0.5}, BatchPlan(8, 8, 8, 8)),
+        ({"posterior_current": 0.75}, BatchPlan(8, 8, 8, 8)),  # there are no more current ones
         ({"image_posterior": False}, BatchPlan(8, 8, 0)),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
+from ipseg.scenario.split import MAX_CLASSES
 
 C_U, C_B = 0, 1  # channels of the permanent branch
 C_F, FIRST = 0, 2  # channels of a temporary branch: c_f, c'_b, then the step's classes
@@ -111,3 +112,10 @@ def test_a_share_is_one_of_the_counted_pixels_and_must_be_exceeded():
     quarter = torch.tensor([[[1, 0, 0, 0, 255, 255, 255, 255]]])
     assert classes_present(quarter, 1, min_share=0.24).item() is True
     assert classes_present(quarter, 1, min_share=0.25).item() is False
+
+
+def test_the_last_class_that_a_byte_has_room_for_is_taught():
+    last, nothing = one(MAX_CLASSES), one(0)
+    assert temporary_labels(last, nothing.bool(), first=1).item() == MAX_CLASSES + 1 != IGNORE
+    assert coupled_labels(last, nothing, nothing.bool()).item() == MAX_CLASSES + 1 != IGNORE
+    assert coupled_labels(nothing, last, nothing.bool()).item() == MAX_CLASSES + 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipseg.config import build, field_docs
 from ipseg.errors import UserError
-from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, ScenarioConfig
+from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, Scenario, ScenarioConfig
 
 ANIMALS = ("bird", "cat", "cow", "dog", "horse", "sheep")
 
@@ -154,11 +154,11 @@ def test_a_seed_shuffles_the_same_way_every_time():
     assert order(0) == order(0) != order(1)
 
 
-def test_a_mask_byte_has_room_for_254_classes():
-    names = [f"c{i}" for i in range(254)]
+def test_a_byte_has_room_for_253_classes():
+    names = [f"c{i}" for i in range(MAX_CLASSES)]
     scenario = ScenarioConfig(name="joint").build("big", names)
-    assert scenario.full_table().tolist() == list(range(256))
-    with pytest.raises(UserError, match="big has 255 classes; valid: 1 to 254"):
+    assert scenario.full_table().tolist() == [*range(254), 255, 255]
+    with pytest.raises(UserError, match="big has 254 classes; valid: 1 to 253"):
         ScenarioConfig(name="joint").build("big", [*names, "one more"])
     with pytest.raises(UserError, match="has 0 classes"):
         ScenarioConfig(name="joint").build("empty", [])

@@ -76,8 +76,11 @@ def _size(picture: Picture) -> int:
 
 
 def room(gigabytes: float) -> float:
-    """Bytes for pictures: as many as wished, but at most half of the memory: a run that fills it is killed."""
-    return min(gigabytes * GIGABYTE, _memory() / 2)
+    """Bytes for pictures: as many as wished, but at most half of the memory: a run that fills it is killed.
+
+    Processes that torchrun has started on this machine share them: over the epochs each sees every picture.
+    """
+    return min(gigabytes * GIGABYTE, _memory() / 2) / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _memory() -> float:

@@ -26,7 +26,6 @@ from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.evaluation.results import StepResult
 from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
-from ipseg.model.boxes import inside
 from ipseg.model.fusible import fusing
 from ipseg.model.recording import recording
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
@@ -199,10 +198,10 @@ def _lay(
 
 def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:
     """Which classes are in each picture: in truth, by the posterior, by the pixels alone, by both together."""
-    shown = inside(batch.boxes, (batch.labels.shape[-2], batch.labels.shape[-1]))
+    counted = batch.labels != IGNORE  # as for the IoU; outside of a picture it is not
 
     def found(labels: torch.Tensor) -> Sets:
-        return np.asarray(classes_present(labels.where(shown, IGNORE), seen).cpu())
+        return np.asarray(classes_present(labels.where(counted, IGNORE), seen).cpu())
 
     posterior = prediction.posterior
     return found(batch.labels), {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,11 +14,11 @@ from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
-from ipseg.engine.base_step import base_settings
+from ipseg.engine.base_step import shared_base
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import Follower, RunFolder
 from ipseg.engine.progress import Clock
-from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import many_sizes, seed_all, set_deterministic
 from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
@@ -80,11 +79,13 @@ def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: Aft
         result = measure(method, recipe, source, scenario, step, team)
         clock.passed("measure")
         folder.log(event="step", step=step.index, seconds=clock.seconds)
-        folder.finish_step(step.index, result)
+        folder.write_results(summarise(recipe, folder, scenario, result))
+        folder.finish_step(step.index, result)  # last: a sweep goes on with no run whose steps are whole
         team.wait()
-        folder.write_results(summarise(recipe, folder, scenario))
         after_step(method, step, result)
-    return summarise(recipe, folder, scenario)
+    results = summarise(recipe, folder, scenario)
+    folder.write_results(results)  # every step may have been taken from another run, or measured before a kill
+    return results
 
 
 def learn(
@@ -185,57 +186,15 @@ def load(method: Method, folder: RunFolder, step: int) -> None:
         raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
 
 
-@dataclass(frozen=True)
-class SharedBase:
-    """The first steps of another run."""
-
-    folder: RunFolder
-    steps: int
-    whole: bool
-    """Also what they remembered and measured is what this run's settings would. If not, it is made anew."""
-
-
-def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
-    """`init: RUN@K`: the steps up to K of a run with the same data, classes, network and method."""
-    if recipe.init is None:
-        return None
-    path, at, number = recipe.init.rpartition("@")
-    if not at or not number.isdigit():
-        raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
-    folder = RunFolder.open(Path(path))
-    theirs = make_recipe(folder.settings())
-    base = SharedBase(folder, int(number) + 1, whole=_after_learning(theirs) == _after_learning(recipe))
-    if base.folder.finished() < base.steps:
-        raise UserError(f"init: {path} has finished {base.folder.finished()} steps; step {number} is not among them.")
-    learned = [step.new for step in base.folder.scenario(theirs).steps[: base.steps]]
-    kept_back = theirs.evaluation.held_out == recipe.evaluation.held_out
-    same = (
-        kept_back
-        and (theirs.data, theirs.model) == (recipe.data, recipe.model)
-        and (
-            theirs.method.name == recipe.method.name
-            or (base.steps == 1 and base_settings(theirs.method) == base_settings(recipe.method))
-        )
-    )
-    if not same or learned != [step.new for step in scenario.steps[: base.steps]]:
-        raise UserError(f"init: {path} has other data, classes, network or method in its steps 0 to {number}.")
-    return base
-
-
-def _after_learning(recipe: Recipe) -> tuple[object, ...]:
-    """What decides, weights apart, what a step remembers and measures."""
-    return recipe.method, recipe.memory, recipe.evaluation, recipe.scenario.unseen, recipe.seed
-
-
-def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:
-    """Everything measured so far."""
+def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:
+    """Everything measured so far; `latest` is of a step that is not whole yet."""
     return RunResult(
         name=recipe.name or recipe.method.name,
         method=recipe.method.name,
         scenario=scenario.name,
         setting=scenario.setting,
         seed=recipe.seed,
-        steps=tuple(folder.result(index) for index in range(folder.finished())),
+        steps=(*(folder.result(index) for index in range(folder.finished())), *latest),
         oracle=tuple(recipe.oracle()),
         info={"steps": len(scenario.steps), "memory": recipe.memory.size, "backbone": recipe.model.backbone.name},
     )

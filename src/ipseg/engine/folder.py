@@ -30,7 +30,7 @@ from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.files import explaining_full_disk, read_json, require_version, write_json, write_text
+from ipseg.files import TEMPORARIES, explaining_full_disk, read_json, require_version, write_json, write_text
 from ipseg.scenario.split import Scenario
 
 VERSION = 1
@@ -61,20 +61,33 @@ class RunFolder:
     def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
         """A folder that a run may begin or go on in. Nothing is written yet."""
         folder = cls(path)
-        if (path / "run.json").exists():
+        begun = (path / "run.json").exists()
+        if begun:
             folder.require_readable()
-            if not resume:
-                raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
-            folder._require_same(recipe)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        elif path.exists() and not folder._free(recipe):
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
+        if not resume and path.is_dir() and any(path.iterdir()):
+            raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
+        if begun:
+            folder._require_same(recipe)
         return folder
+
+    def _free(self, recipe: Recipe) -> bool:
+        """Whether there is no more here than a run leaves that was killed in its first moment: it had not begun."""
+        if not self.path.is_dir():
+            return False
+        found, file = [path for path in self.path.iterdir() if not path.match(TEMPORARIES)], self.path / "recipe.yaml"
+        if found != [file] or not file.is_file():
+            return not found
+        ours = to_yaml(recipe).splitlines()[0]  # a comment; what somebody wrote here does not begin with it
+        return file.read_text(encoding="utf-8", errors="replace").startswith(ours)
 
     def create(self, recipe: Recipe, scenario: Scenario) -> None:
         """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._clear()
         if (self.path / "run.json").exists():
             return
-        self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.path / "recipe.yaml", to_yaml(recipe))
         run = {
             "version": VERSION,
@@ -83,6 +96,13 @@ class RunFolder:
             **describe_system(),
         }
         write_json(self.path / "run.json", run)
+
+    def _clear(self) -> None:
+        """Remove what a killed process was about to write: files without their names, steps half taken."""
+        for temporary in list(self.path.rglob(TEMPORARIES)):
+            temporary.unlink(missing_ok=True)
+        for partial in list(self.path.glob(".step_*")):
+            shutil.rmtree(partial, ignore_errors=True)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -167,7 +187,8 @@ class RunFolder:
 
     def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
         """Copy the first steps of another run; on request without what they remember, or the weights alone."""
-        left_out = shutil.ignore_patterns(*([] if whole else ["step.json"]), *([] if memory and whole else ["memory"]))
+        of_results, of_memory = [] if whole else ["step.json"], [] if memory and whole else ["memory"]
+        left_out = shutil.ignore_patterns(TEMPORARIES, *of_results, *of_memory)
         for index in range(steps):
             if (self.step(index) / "weights.safetensors").is_file():
                 continue  # taken before a cut

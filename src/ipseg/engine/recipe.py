@@ -87,8 +87,9 @@ class TrainingConfig:
     """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
 
     cache_gb: float = 8.0
-    """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's. What does not fit is
-    read each time; 0: nothing stays. The numbers are the same with any value."""
+    """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's; several processes on
+    one machine share them. What does not fit is read each time; 0: nothing stays. The numbers are the same with any
+    value."""
 
     workers: int = 2
     """Threads that read the pictures of the next iterations while the network learns; 0: it waits for them. The numbers
@@ -108,6 +109,8 @@ class TrainingConfig:
             require_at_least(f"training.{name}", getattr(self, name), 1e-9 if name == "epochs" else 1)
         for name in ("lr", "momentum", "weight_decay", "power", "cache_gb", "workers", "checkpoint_seconds"):
             require_at_least(f"training.{name}", getattr(self, name), 0)
+        require_at_least("training.later_epochs", 1.0 if self.later_epochs is None else self.later_epochs, 1e-9)
+        require_at_least("training.later_lr", self.later_lr or 0.0, 0)
         require_at_least("training.crop", min(self.crop), 16)
         require_between("training.warmup", self.warmup, 0, 0.9)
         if not 0 < self.scale[0] <= self.scale[1]:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 from ipseg.data.batch import StepBatch
@@ -127,7 +126,10 @@ def share_statistics(network: nn.Module, device: torch.device) -> None:
     if device.type == "cuda":
         from timm.layers import convert_sync_batchnorm
 
-        convert_sync_batchnorm(network)
+        for parent in list(network.modules()):
+            for name, child in parent.named_children():
+                if isinstance(child, nn.BatchNorm2d):  # of a former step's a second conversion would drop activations
+                    parent.add_module(name, convert_sync_batchnorm(child))
         return
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -140,7 +142,8 @@ def _normalise(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
         return type(self).forward(self, x)
     count = torch.tensor([float(x.numel() // x.shape[1])])
     torch.distributed.all_reduce(count)
-    sums = all_reduce(torch.stack([x.sum((0, 2, 3)), x.square().sum((0, 2, 3))]))  # type: ignore[no-untyped-call]
+    wide = x.float()  # a difference of squares has nothing left in bf16
+    sums: Tensor = _Sum.apply(torch.stack([wide.sum((0, 2, 3)), wide.square().sum((0, 2, 3))]))  # type: ignore[no-untyped-call]
     mean = sums[0] / count
     variance = (sums[1] / count - mean.square()).clamp(min=0)
     if self.running_mean is not None and self.running_var is not None and self.momentum is not None and count > 1:
@@ -150,7 +153,25 @@ def _normalise(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
     assert self.num_batches_tracked is not None
     self.num_batches_tracked.add_(1)
     scale = self.weight * (variance + self.eps).rsqrt()
-    x = x * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]
+    x = (wide * scale[:, None, None] + (self.bias - mean * scale)[:, None, None]).to(x.dtype)
     for name in ("drop", "act"):  # timm's batch norms end with an activation
         x = getattr(self, name)(x) if hasattr(self, name) else x
     return x
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; so is its gradient, for each one's sum is in the losses of all."""
+
+    @staticmethod
+    def forward(_ctx: Any, mine: Tensor) -> Tensor:
+        return _summed(mine)
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def _summed(mine: Tensor) -> Tensor:
+    total = mine.contiguous().clone()
+    torch.distributed.all_reduce(total)
+    return total

@@ -46,7 +46,7 @@ def train_step(
     path = folder.step(step) / "checkpoint.safetensors"
     path.parent.mkdir(exist_ok=True)
     start = restore(path, method.network, iterate.optimiser)
-    watch = _Watch(start)
+    watch = _Watch(start, team)
     saved = time.monotonic()
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
     left = range(start, iterations)
@@ -87,24 +87,29 @@ def train_step(
 class _Watch:
     """Notices a loss that is not finite or a batch in which nothing counts, without always waiting for the device."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, team: Team) -> None:
         self._losses: dict[str, Tensor] = {}
-        self._good = start
+        self._good, self._team = start, team
         self._finite: Tensor | None = None
-        self._counted: Tensor | None = None
+        self._counted: list[Tensor] = []
+        """Of every batch since the last reading: in our share of it."""
 
     def look(self, outcome: Outcome) -> None:
         self._losses = outcome.losses
         self._finite = outcome.finite.clone() if self._finite is None else self._finite & outcome.finite
-        self._counted = outcome.counted.clone() if self._counted is None else self._counted & outcome.counted
+        self._counted.append(outcome.counted.clone())
 
     def read(self, iteration: int, step: int) -> dict[str, float]:
-        """The latest losses; raises if something went wrong since the last reading."""
+        """The latest losses; raises, in all processes, if something went wrong since the last reading."""
         losses = {name: float(value) for name, value in self._losses.items()}
         where = f"step {step}, between iterations {self._good} and {iteration}"
-        if self._counted is not None and not bool(self._counted):
+        if not self._counted:
+            return losses
+        counted = self._team.agree(*torch.stack(self._counted).tolist())
+        self._counted.clear()
+        if not all(counted):
             raise UserError(f"{where}: a batch has no counted pixel: its masks are all 255. {_KEPT} Check the masks.")
-        if self._finite is not None and not bool(self._finite):
+        if self._team.agree(self._finite is not None and not bool(self._finite))[0]:
             rate = "training.later_lr" if step else "training.lr"
             raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower {rate} usually helps.")
         self._good = iteration

@@ -32,6 +32,7 @@ class IPSeg:
         self.step = Step(-1, (), (), ())  # none yet
         self._previous: Branches | None = None
         self._views: Views | None = None
+        self._remembered = 0
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
@@ -68,13 +69,15 @@ class IPSeg:
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
-        posterior = self.config.trains_posterior
+        posterior, self._remembered = self.config.trains_posterior, memory
         if not memory or self._previous is None:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
-        current, judged = batch_size - replayed, self._posterior_current(batch_size) if posterior else batch_size
-        wholes = batch_size - judged if self._views is None else 0
-        return BatchPlan(current, replayed, wholes, min(judged, current) if posterior else 0)
+        current = batch_size - replayed
+        if not posterior:
+            return BatchPlan(current, replayed)
+        judged = min(self._posterior_current(batch_size), current)
+        return BatchPlan(current, replayed, batch_size - judged if self._views is None else 0, judged)
 
     def _posterior_current(self, batch_size: int) -> int:
         if self.config.posterior_current is not None:
@@ -84,12 +87,12 @@ class IPSeg:
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
         """With fixed views: what the encoder says of remembered pictures, which does not change any more."""
-        if self.config.posterior_views == "random" or self._previous is None:
+        if self.config.posterior_views == "random" or not self.config.trains_posterior or self._previous is None:
             return
         switch(self.network, training=False)
         asked = self.config.pseudo_labels_on == "everywhere"
         seen = [self._seen(batch.wholes, asked=asked) for batch in batches if batch.wholes is not None]
-        if seen:
+        if sum(len(labels) for _, labels in seen) >= max(1, self._remembered):
             pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
             self._views = Views(pooled, labels, len(seen[0][0]))
 

@@ -76,13 +76,13 @@ class IPSegConfig:
     steps have shown; no picture need be remembered for it, and settings of its training do nothing."""
 
     posterior_current: float | None = None
-    """Share of current pictures among those that train the posterior; at least one is. null: the authors',
-    |C_t| / |C_1:t|."""
+    """Share of current pictures among those that train the posterior; at least one is, and at most those that
+    `rehearsal` leaves in a batch. null: the authors', |C_t| / |C_1:t|."""
 
     posterior_views: Literal["random", "fixed"] = "random"
     """How remembered pictures are laid out for the posterior. random: anew each time. fixed: in the ways in which one
-    pass over the step shows them. What the frozen encoder says of these is computed once, which saves half of its
-    work."""
+    pass over the step shows them; what the frozen encoder says of these is computed once, which saves half of its
+    work. A small step, whose pass shows fewer than are remembered, has random ones."""
 
     unknown: Literal["auto", "drop", "background"] = "auto"
     """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors'

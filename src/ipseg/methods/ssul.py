@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
@@ -91,7 +92,7 @@ class Ssul:
             head.start_from(network.permanent, [UNKNOWN] * len(step.new))
             network.freeze_the_past()
             for module in network.modules():
-                if isinstance(module, nn.BatchNorm2d):
+                if isinstance(module, _BatchNorm):  # of several processes, too
                     module.requires_grad_(requires_grad=False)
 
     def train_mode(self) -> None:

@@ -18,8 +18,8 @@ from ipseg.scenario.names import SUBSETS, step_sizes
 IGNORE = 255
 """The mask value that is neither trained on nor counted."""
 BACKGROUND = "background"
-MAX_CLASSES = 254
-"""Masks hold bytes: 0 is background and 255 is ignored."""
+MAX_CLASSES = 253
+"""Masks hold bytes: 0 is background and 255 is ignored. So do labels of branches, which are one higher."""
 GROWN = "grown"
 """The name of a scenario whose steps are listed: no BASE-INCREMENT says them."""
 

@@ -1,0 +1,143 @@
+"""What a kill leaves in a run's folder stops nobody, is not handed on, and is removed when the run goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ipseg.engine.experiment import run
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import make_recipe
+from ipseg.errors import UserError
+from ipseg.evaluation.results import RunResult
+from ipseg.files import replacing, write_json, write_text
+
+
+class Killed(BaseException):
+    """Nobody catches it, and nothing is tidied up."""
+
+
+def kill(*_arguments: object, **_options: object) -> None:
+    raise Killed
+
+
+def leave_temporary(folder: Path) -> None:
+    """What stays in a folder when somebody is killed who writes a file there."""
+    with replacing(folder / "written") as temporary:
+        temporary.write_text("half of i")
+    (folder / "written").rename(temporary)
+
+
+def below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_steps_are_all_whole_gets_its_results(tiny_settings, tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "results.json").unlink()
+    run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
+
+
+def test_a_run_that_takes_its_only_step_from_another_has_results(tiny_settings, tmp_path):
+    tiny_settings["scenario"] = {"name": "joint"}
+    run(make_recipe(tiny_settings), tmp_path / "first", quiet=True)
+    tiny_settings["training"] |= {"later_lr": 0.02}
+    given = run(make_recipe(tiny_settings | {"init": f"{tmp_path / 'first'}@0"}), tmp_path / "second", quiet=True)
+    assert RunResult.read(tmp_path / "second" / "results.json").steps == given.steps
+    assert (tmp_path / "second" / "results.json").read_bytes() == (tmp_path / "first" / "results.json").read_bytes()
+
+
+def test_once_a_step_is_whole_the_results_tell_of_it(tiny_settings, tiny_run, tmp_path, monkeypatch):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "step_02" / "step.json").unlink()
+    (mine / "results.json").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "finish_step", kill)
+        with pytest.raises(Killed):
+            run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
+    run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
+
+
+# ---- a run that was killed in its first moment ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def unbegun(tiny_settings, tmp_path, monkeypatch) -> Path:
+    """Of a run that was killed after its recipe, with the next file half written."""
+    recipe, path = make_recipe(tiny_settings), tmp_path / "mine"
+    with monkeypatch.context() as patched:
+        patched.setattr("ipseg.engine.folder.write_json", kill)
+        with pytest.raises(Killed):
+            RunFolder(path).create(recipe, recipe.scenario.build("scenes", ["cow", "bus", "horse", "car"]))
+    leave_temporary(path)
+    assert {name for name in below(path) if not name.startswith(".")} == {"recipe.yaml"}
+    return path
+
+
+def test_a_run_killed_in_its_first_moment_is_begun_anew(tiny_settings, unbegun):
+    tiny_settings["scenario"] = {"name": "joint"}  # nothing was learned, so that another recipe may begin here too
+    assert run(make_recipe(tiny_settings), unbegun, resume=True, quiet=True).complete
+    assert below(unbegun) >= {"recipe.yaml", "run.json", "log.jsonl", "results.json", "step_00/step.json"}
+    assert not list(unbegun.rglob(".*"))
+    assert RunFolder(unbegun).settings()["scenario"]["name"] == "joint"
+
+
+def test_a_run_killed_before_its_recipe_is_begun_anew(tiny_settings, unbegun):
+    (unbegun / "recipe.yaml").unlink()
+    RunFolder.check(unbegun, make_recipe(tiny_settings), resume=True)
+
+
+def test_what_a_killed_run_left_is_replaced_on_request_alone(tiny_settings, unbegun):
+    with pytest.raises(UserError, match=r"holds a run already\. Go on with --resume"):
+        RunFolder.check(unbegun, make_recipe(tiny_settings), resume=False)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("text", ["full", "seed: 3\n", "- a\n- list\n", "\x00"])
+def test_a_recipe_that_somebody_wrote_is_not_replaced(tiny_settings, tmp_path, text, resume):
+    text = yaml.safe_dump(tiny_settings) if text == "full" else text
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(UserError, match="exists and is not a run's folder"):
+        RunFolder.check(tmp_path, make_recipe(tiny_settings), resume=resume)
+    assert (tmp_path / "recipe.yaml").read_text() == text
+
+
+def test_with_anything_else_in_it_a_folder_is_not_begun_anew(tiny_settings, unbegun):
+    (unbegun / ".notes").touch()
+    with pytest.raises(UserError, match="exists and is not a run's folder"):
+        RunFolder.check(unbegun, make_recipe(tiny_settings), resume=True)
+
+
+# ---- what lies beside the files -------------------------------------------------------------------------------------
+
+
+def test_going_on_removes_what_a_kill_left(tiny_settings, tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    before = below(mine)
+    for folder in (".", "step_01", "step_02/memory"):
+        leave_temporary(mine / folder)
+    assert len(below(mine) - before) == 3
+    shutil.copytree(mine / "step_00", mine / ".step_00")  # cut while it was taken from another run
+    run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert below(mine) == before
+
+
+def test_what_a_kill_left_is_not_handed_on(tmp_path):
+    theirs, mine = RunFolder(tmp_path / "theirs"), RunFolder(tmp_path / "mine")
+    (theirs.step(0) / "memory").mkdir(parents=True)
+    mine.path.mkdir()
+    write_json(theirs.step(0) / "step.json", {})
+    write_text(theirs.step(0) / "memory" / ".hidden.png", "a picture may be called so")
+    leave_temporary(theirs.step(0))
+    leave_temporary(theirs.step(0) / "memory")
+    mine.take_from(theirs, 1)
+    assert below(mine.step(0)) == {"step.json", "memory", "memory/.hidden.png"}

@@ -1,0 +1,103 @@
+"""What a team does to a network and how it watches its losses, without starting one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ipseg.engine.iteration import Outcome
+from ipseg.engine.team import Team, share_statistics
+from ipseg.engine.trainer import _Watch
+from ipseg.errors import UserError
+from ipseg.methods.ssul import SsulConfig
+from ipseg.model._torchvision import ensure_torchvision
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.network import ModelConfig
+from ipseg.scenario.catalog import describe
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+
+
+def test_batch_norms_of_a_gpu_team_keep_their_activations_in_every_step():
+    ensure_torchvision()
+    from timm.layers import BatchNormAct2d
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), BatchNormAct2d(8), nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4)).eval()
+    pictures = torch.randn(2, 3, 5, 5)
+    alone = network(pictures)
+    for _step in range(3):
+        share_statistics(network, GPU)
+        assert torch.allclose(network(pictures), alone, atol=1e-6)
+    assert all(isinstance(network[place], nn.SyncBatchNorm) for place in (1, 3))
+
+
+def test_ssul_freezes_the_batch_norms_of_a_gpu_team_too():
+    scenario = describe("voc/15-1")
+    model = ModelConfig(backbone=BackboneConfig(name="test_resnet", weights="none"), width=8, rates=(1,))
+    method = SsulConfig().build(model)
+    method.begin_step(scenario.steps[0])
+    share_statistics(method.network, GPU)
+    method.begin_step(scenario.steps[1])
+    norms = [module for module in method.network.modules() if isinstance(module, _BatchNorm)]
+    assert any(isinstance(norm, nn.SyncBatchNorm) for norm in norms)
+    assert not any(parameter.requires_grad for norm in norms for parameter in norm.parameters())
+
+
+@pytest.fixture
+def lone_team():
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("lone_team")
+def test_batch_statistics_on_cpus_are_torchs_in_mixed_precision_too(kind):
+    torch.manual_seed(0)
+    pictures = (10 + torch.randn(8, 4, 16, 16)).to(kind)
+    ours, theirs = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+    share_statistics(ours, CPU)
+    told, expected = ours(pictures), theirs(pictures)
+    assert told.dtype == expected.dtype
+    assert torch.allclose(told.float(), expected.float(), atol=0.05 if kind is torch.bfloat16 else 1e-4)
+    assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-3)
+
+
+class Others(Team):
+    """A team whose other processes saw these."""
+
+    wishes: tuple[bool, ...] = ()
+
+    def agree(self, *wishes: bool) -> list[bool]:
+        theirs = self.wishes if len(wishes) == len(self.wishes) else (False,) * len(wishes)
+        return [ours or other for ours, other in zip(wishes, theirs, strict=True)]
+
+
+def outcome(*, counted: bool = True, finite: bool = True) -> Outcome:
+    return Outcome({"image": torch.tensor(1.0)}, torch.tensor(finite), torch.tensor(counted))
+
+
+def test_a_batch_counts_if_any_process_has_a_labelled_pixel_of_it():
+    team = Others(CPU)
+    watch = _Watch(0, team)
+    watch.look(outcome())
+    watch.look(outcome(counted=False))
+    object.__setattr__(team, "wishes", (False, True))
+    assert watch.read(2, 0) == {"image": 1.0}
+    watch.look(outcome())
+    watch.look(outcome(counted=False))
+    object.__setattr__(team, "wishes", (True, False))
+    with pytest.raises(UserError, match="between iterations 2 and 4: a batch has no counted pixel"):
+        watch.read(4, 0)
+
+
+def test_a_loss_that_is_not_finite_in_one_process_stops_all():
+    team = Others(CPU)
+    watch = _Watch(0, team)
+    watch.look(outcome())
+    object.__setattr__(team, "wishes", (True,))
+    with pytest.raises(UserError, match="the loss is not finite"):
+        watch.read(1, 0)
