@@ -86,7 +86,7 @@ def sweep(
 
 def _end(jobs: list[Job]) -> None:
     """Say what failed and what was stopped, and how to go on."""
-    from ipseg.apps.sweep import last_words
+    from ipseg.apps.sweep_schedule import last_words
 
     failed = [job for job in jobs if job.state == "failed"]
     left = [job for job in jobs if job.state in ("waiting", "stopped")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from ipseg.apps.sweep_local import ElsewhereProcess, LocalLauncher, Slot
 from ipseg.apps.sweep_progress import View, look, picture
-from ipseg.apps.sweep_schedule import AGAIN, Job, Progress
+from ipseg.apps.sweep_schedule import AGAIN, TAIL, Job, Progress, last_words
 from ipseg.apps.sweep_slurm import SlurmLauncher
 from ipseg.errors import UserError
 
@@ -74,6 +75,18 @@ def test_a_slot_is_free_when_its_run_has_ended(launcher):
     assert machine.room()
 
 
+def test_where_logs_cannot_be_locked_a_sweep_says_so(launcher, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    with pytest.raises(UserError, match=r"no fcntl.*use WSL"):
+        launcher("", Slot(None)).start("one", None)
+
+
+def test_the_demo_starts_where_logs_cannot_be_locked():
+    code = "import sys; sys.modules['fcntl'] = None; import ipseg.apps.demo"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="the extra `slurm` is not installed")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # of submitit
 def test_jobs_are_submitted_and_their_exit_codes_come_back(tmp_path):
@@ -106,6 +119,13 @@ def test_how_far_a_run_is_stands_in_its_folder(tmp_path, tiny_run):
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "log.jsonl").write_text('{"step": 0, "iteration": 30, "of": 40}\n{"step": 0, "itera')
     assert look(tmp_path) == Progress(begun=True, share=0.75)
+
+
+def test_the_last_words_of_a_run_are_the_last_lines_of_its_log(tmp_path):
+    job = Job("one", "x", 4, tmp_path / "one.log")
+    assert last_words(job) == []
+    job.log.write_bytes(b"early\n" * TAIL + b"\xff late\n\n  \n")
+    assert last_words(job) == ["early"] * (TAIL - 1) + ["\ufffd late"]
 
 
 def jobs(*states: str) -> list[Job]:

@@ -137,6 +137,33 @@ def test_a_wrong_grid_is_explained(grid, text, message):
         grid(text).cells()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "runs: {a: {}}\nvary: {model.backbone.weights: [a/w.safetensors, a-w.safetensors]}",
+            r'"a, model.backbone.weights=a/w.safetensors, 2-1" and "a, model.backbone.weights=a-w.safetensors, 2-1" '
+            r"would have one folder \(a_2-1_.*_s0\), but differ in model.backbone.weights\.",
+        ),
+        (
+            "runs: {a: {}}\nscenarios: {back wards: {name: 2-1}, back-wards: {name: 2-2}}",
+            '"a, back wards" and "a, back-wards" would have one folder .* differ in scenario.name',
+        ),
+        (
+            "runs: {a: {seed: 7, data: {seed: 3}}}\nseeded: [seed, data.seed]\nalso: [{seeds: [7]}]",
+            "would have one folder .* differ in data.seed",
+        ),
+    ],
+)
+def test_two_runs_that_would_have_one_folder_are_refused(grid, text, message):
+    with pytest.raises(UserError, match=message):
+        grid(text).cells()
+
+
+def test_a_run_that_is_named_twice_is_run_once_though_one_says_what_the_other_leaves(grid):
+    assert names(grid("runs: {a: {}}\nalso: [{seeds: [0, 1]}, {scenarios: [2-1]}]")) == ["a_2-1_s0", "a_2-1_s1"]
+
+
 def test_a_grid_without_a_recipe_is_explained(grid):
     with pytest.raises(UserError, match=r"runs.a has no recipe: give the grid a `base`"):
         grid("runs: {a: {}}", base="")
@@ -181,6 +208,13 @@ def test_settings_that_changed_since_a_run_began_are_noticed_before_anything_sta
     assert [run.state for run in make_plan(made, tmp_path / "out")] == ["finished"]
     with pytest.raises(UserError, match=r"ipseg_2-1_s0: .* another recipe \(memory.size was 6, is 7\)"):
         make_plan(made, tmp_path / "out", ["memory.size=7"])
+
+
+def test_a_run_killed_in_its_first_moment_does_not_stop_the_others(grid, tmp_path, tiny_run):
+    made, folder = grid("runs: {ipseg: {}}\nseeds: [0, 1]"), tmp_path / "out" / "runs" / "ipseg_2-1_s1"
+    folder.mkdir(parents=True)
+    shutil.copy(tiny_run / "recipe.yaml", folder)  # no run.json beside it; of another seed, which does not matter yet
+    assert [run.state for run in make_plan(made, tmp_path / "out")] == ["waiting", "waiting"]
 
 
 def test_the_grids_of_the_docs_are_grids_of_recipes(tmp_path):

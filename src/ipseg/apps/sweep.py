@@ -35,8 +35,6 @@ from ipseg.report.compare import Section
 from ipseg.report.compare_formats import as_json, markdown
 
 VERSION = 1
-TAIL = 6
-"""Lines of a failed run's log that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +125,6 @@ def _told(run: Planned) -> dict[str, Any]:
         "base_step": run.base,
         "also_called": run.twins,
     }
-
-
-def last_words(job: Job) -> list[str]:
-    """The last lines of a run's log."""
-    if not job.log.is_file():
-        return []
-    text = job.log.read_text(encoding="utf-8", errors="replace")
-    return [line for line in text.splitlines() if line.strip()][-TAIL:]
 
 
 def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from ipseg.apps.sweep_read import (
     section,
     slug,
 )
-from ipseg.config import Settings, flat, read_yaml
+from ipseg.config import Settings, flat, read_yaml, to_dict
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.recipe_files import lay_over, with_base
 from ipseg.errors import UserError, unknown
 
@@ -120,7 +121,7 @@ class Grid:
                 cell = self._cell(*point)
                 if owners.setdefault(slug(cell.run), cell.run) != cell.run:
                     raise UserError(f'the runs "{owners[slug(cell.run)]}" and "{cell.run}" would have one folder.')
-                found.setdefault(cell.name, cell)
+                _require_alike(found.setdefault(cell.name, cell), cell)
         if not found:
             raise UserError(f"the grid has no runs: {self.file}. An axis is empty, or `without` leaves nothing.")
         return list(found.values())
@@ -170,6 +171,19 @@ class Grid:
             block = replace(block, vary={key: listed(value, f"{where}: vary.{key}") for key, value in vary.items()})
         entries = listed(values.get("without", []), f"{where}: without", dict)
         return replace(block, without=[_left_out(entry, block) for entry in entries])
+
+
+def _require_alike(first: Cell, second: Cell) -> None:
+    """Raise if two cells of one folder are different runs. What one says and the other leaves as it is, is alike."""
+    if first.settings == second.settings:
+        return
+    one, other = (flat(to_dict(make_recipe(cell.settings))) for cell in (first, second))
+    differ = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key) and key != "name")
+    if differ:
+        raise UserError(
+            f'the runs "{first.label}, {first.scenario}" and "{second.label}, {second.scenario}" would have one folder '
+            f"({first.name}), but differ in {', '.join(differ[:5])}."
+        )
 
 
 def _left_out(entry: Mapping[str, Any], block: Block) -> dict[str, list[Any]]:

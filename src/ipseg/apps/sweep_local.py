@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ipseg.apps.sweep_schedule import AGAIN, Process
+from ipseg.errors import UserError
 
 Command = Callable[[str, str | None], list[str]]
 """What to call for a run and the run whose base step it takes; the recipe that it names has been written."""
@@ -124,6 +124,14 @@ def _free(slot: Slot) -> bool:
 
 def _lock(file: IO[bytes]) -> bool:
     """A child inherits the lock with its output, so it is held until the last of them has ended."""
+    try:
+        import fcntl
+    except ImportError as error:  # Windows; what else uses this module must be able to start there
+        file.close()
+        raise UserError(
+            "a sweep locks the logs of its runs, which this system cannot (it has no fcntl). On Windows, use WSL; "
+            "`ipseg train` runs each recipe alone."
+        ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

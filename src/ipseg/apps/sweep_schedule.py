@@ -13,6 +13,8 @@ from ipseg.errors import STOPPED
 State = Literal["waiting", "running", "finished", "failed", "stopped"]
 AGAIN = "again"
 """What `poll` says of a run that another sweep had under way, and no longer has."""
+TAIL = 6
+"""Lines of a failed run's log that are shown."""
 
 
 class Process(Protocol):
@@ -72,6 +74,14 @@ class Job:
     def done(self) -> bool:
         """Every step is finished."""
         return self.progress.finished >= self.steps
+
+
+def last_words(job: Job) -> list[str]:
+    """The last lines of a run's log."""
+    if not job.log.is_file():
+        return []
+    text = job.log.read_text(encoding="utf-8", errors="replace")
+    return [line for line in text.splitlines() if line.strip()][-TAIL:]
 
 
 class Schedule:
