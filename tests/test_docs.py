@@ -23,6 +23,7 @@ from ipseg.apps.train import resolve
 from ipseg.cli import app
 from ipseg.config import override
 from ipseg.data.registry import data_config
+from ipseg.engine.folder import FREE
 from ipseg.engine.recipe import load_recipe, make_recipe
 from ipseg.engine.recipe_files import shipped_recipes
 from ipseg.saliency.onnx import OnnxConfig
@@ -183,6 +184,16 @@ def test_every_shipped_recipe_has_its_row(name):
     shipped = {path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in shipped_recipes()}
     papers = {recipe for recipe in shipped if recipe.startswith("paper/")}
     assert rows == (papers | {"voc_15-1_ipseg_swin-b"} if name == "reproduce" else shipped - papers)
+
+
+def test_the_settings_said_to_be_free_are_all_that_are():
+    going_on, afterwards = (
+        set(re.findall(r"`([a-z_.]+)`", paragraph))
+        for paragraph in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("\n\n")
+        if paragraph.startswith(("Settings that do not change the numbers", "After training,"))
+    )
+    assert going_on == FREE
+    assert afterwards == {*AFTERWARDS, "evaluation"}
 
 
 def test_the_defaults_said_to_be_the_methods_are():

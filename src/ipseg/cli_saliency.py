@@ -59,6 +59,6 @@ def saliency(
     kept = f", {done.skipped} were there already" if done.skipped else ""
     typer.echo(f"{done.written} maps written{kept}: {', '.join(map(str, wanted.folders))}")
     if out is not None:
-        typer.echo(f"use them: --set data.saliency={out}")
+        typer.echo(f"use them: --set data.saliency={out.resolve()}")
     if done.broken:
         raise typer.Exit(WRONG)

@@ -135,6 +135,44 @@ def test_other_data_with_a_val_list_is_measured_on_that(tiny_run, scenes_folder)
     assert evaluate_again(tiny_run, data=folder, quiet=True).images == 2
 
 
+def test_one_picture_is_enough_to_measure_on(tiny_run, scenes_folder):
+    folder = scenes_folder(("cow", "bus", "horse", "car"))
+    for path in [*(folder / "images").iterdir(), *(folder / "masks").iterdir()]:
+        if path.stem != "000003":
+            path.unlink()
+    assert evaluate_again(tiny_run, data=folder, quiet=True).images == 1
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_maps_are_not_needed_to_measure(tiny_run, scenes_folder, lists):
+    folder = scenes_folder(("cow", "bus", "horse", "car"))
+    (folder / "saliency").mkdir()
+    Image.new("1", (64, 64)).save(folder / "saliency" / "000000.png")  # of the others there is none
+    if lists:
+        (folder / "train.txt").write_text("000001\n")
+        (folder / "val.txt").write_text("000002\n000003\n")
+    assert evaluate_again(tiny_run, data=folder, quiet=True).images == (2 if lists else 8)
+
+
+def test_a_picture_without_its_image_cannot_be_measured_on(tiny_run, scenes_folder):
+    folder = scenes_folder(("cow", "bus", "horse", "car"))
+    (folder / "images" / "000003.png").unlink()
+    result = call("evaluate", tiny_run, "--data", folder)
+    assert result.exit_code == 2
+    assert f"{folder / 'images' / '000003'} is missing" in result.stderr
+    assert "val_share" not in result.stderr
+
+
+def test_a_folder_without_any_mask_cannot_be_measured_on(tiny_run, scenes_folder):
+    folder = scenes_folder(("cow", "bus", "horse", "car"))
+    for path in (folder / "masks").iterdir():
+        path.unlink()
+    result = call("evaluate", tiny_run, "--data", folder)
+    assert result.exit_code == 2
+    assert "names no pictures" in result.stderr
+    assert "val_share" not in result.stderr
+
+
 def test_missing_data_shows_the_expected_tree(tiny_run, tmp_path):
     result = call("evaluate", tiny_run, "--data", tmp_path / "gone")
     assert result.exit_code == 2

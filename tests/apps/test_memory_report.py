@@ -83,6 +83,14 @@ def test_a_manifest_without_its_size_is_still_counted_and_a_map_beyond_all_sizes
         memory_report(tmp_path / "run")
 
 
+def test_a_map_that_is_no_png_is_damaged(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    path = next((tmp_path / "run" / "step_02" / "memory" / "saliency").rglob("*.png"))
+    Image.new("L", (64, 64)).save(path, format="EPS")
+    with pytest.raises(UserError, match="saliency map is missing or damaged"):
+        memory_report(tmp_path / "run")
+
+
 def test_pixel_labels_are_said_among_what_is_kept():
     assert "image and pixel labels" in privacy({"pictures": 1, "copies": 0, "labels": 1})
     assert "pixel labels" not in privacy({"pictures": 1, "copies": 0, "labels": 0})

@@ -10,7 +10,7 @@ from PIL import Image
 
 import ipseg
 from ipseg import UserError
-from ipseg.apps.model import Result
+from ipseg.apps.model import Result, as_array
 from ipseg.config import to_dict
 from ipseg.engine.recipe import make_recipe
 
@@ -98,6 +98,14 @@ def test_a_file_a_pillow_image_and_an_array_give_the_same_labels(model, tmp_path
     of_array = model.predict(photo())
     for same in (Image.fromarray(photo()), tmp_path / "photo.png", str(tmp_path / "photo.png")):
         assert np.array_equal(model.predict(same).scores, of_array.scores)
+
+
+@pytest.mark.parametrize(("kind", "top"), [(np.uint16, 65535), (np.float32, 1)])
+def test_a_deep_picture_is_the_same_by_path_and_as_a_pillow_image(tmp_path, kind, top):
+    deep = Image.fromarray((np.linspace(0, top, 12).reshape(3, 4)).astype(kind))
+    deep.save(tmp_path / "deep.tif")
+    assert np.array_equal(as_array(deep), as_array(tmp_path / "deep.tif"))
+    assert as_array(deep).mean() == pytest.approx(127.5, abs=1)
 
 
 def test_exif_rotation_is_honoured_in_files_and_pillow_images(model, tmp_path):

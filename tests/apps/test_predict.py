@@ -124,6 +124,16 @@ def test_the_class_names_of_a_data_folder_are_never_overwritten(tiny_run, tmp_pa
     assert written(tmp_path) == {"images", "classes.txt"}
 
 
+def test_a_file_that_is_not_of_predict_is_never_overwritten(tiny_run, tmp_path):
+    photo, other = picture(tmp_path / "pics" / "photo.jpg"), picture(tmp_path / "pics" / "photo.png", seed=1)
+    before = other.read_bytes()
+    result = call("predict", tiny_run, photo, "--out", tmp_path / "pics")
+    assert result.exit_code == 2
+    assert f"{other} is not of ipseg predict and would be overwritten. Choose another folder" in result.stderr
+    assert other.read_bytes() == before
+    assert written(tmp_path / "pics") == {"photo.jpg", "photo.png"}
+
+
 def test_labelling_again_replaces_what_was_written_before(tiny_run, tmp_path):
     photo = picture(tmp_path / "photo.jpg")
     codes = [call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code for _ in range(2)]
@@ -140,6 +150,13 @@ def test_a_broken_picture_is_reported_and_the_others_are_labelled(tiny_run, tmp_
     assert "Traceback" not in result.output
     assert {"a.png", "c.png"} <= written(tmp_path / "out")
     assert "b.png" not in written(tmp_path / "out")
+
+
+def test_what_macos_leaves_beside_photographs_is_not_labelled(tiny_run, tmp_path):
+    picture(tmp_path / "photos" / "a.jpg")
+    (tmp_path / "photos" / "._a.jpg").write_bytes(b"\0\5\x16\7")
+    assert call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").exit_code == 0
+    assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
 def test_a_half_picture_is_broken_too(tiny_run, tmp_path):

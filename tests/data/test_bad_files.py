@@ -66,6 +66,24 @@ def test_a_sixteen_bit_photograph_is_turned_too(tmp_path):
     assert read[0, 1].tolist() == [255, 255, 255]
 
 
+@pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "GIF"])
+def test_other_kinds_of_files_are_refused_whatever_their_suffix_says(tmp_path, kind):
+    path = tmp_path / "trap.png"  # EPS would look for Ghostscript, a damaged JPEG 2000 ends in a MemoryError
+    Image.new("RGB", (8, 6)).save(path, format=kind)
+    with pytest.raises(UserError, match=r"trap\.png is not a readable image \(cannot identify"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "MPO", "PNG", "WEBP", "BMP", "TIFF"])
+def test_the_known_kinds_are_read_whatever_their_suffix_says(tmp_path, kind):
+    several = {"save_all": True, "append_images": [Image.new("RGB", (8, 6))]} if kind == "MPO" else {}
+    path = tmp_path / "photo.jpg"
+    Image.new("RGB", (8, 6), (120, 120, 120)).save(path, format=kind, **several)
+    with Image.open(path) as image:
+        assert image.format == kind
+    assert np.abs(read_image(path).astype(int) - 120).max() <= 2
+
+
 # ---- masks ----------------------------------------------------------------------------------------------------------
 
 
@@ -139,8 +157,8 @@ def test_a_colour_that_is_not_in_the_list_is_named_with_its_place(make_folder_da
         ("cow 64 128 0\nsheep #408000\n", r"cow and sheep have the same colour \(64, 128, 0\)"),
         ("cow 0 0 0\n", "cow and background have the same colour"),
         ("cow 64 128 256\n", "0 to 255"),
-        ("cow 1 2 3\ncow 4 5 6\n", "1 to 254 different classes"),
-        ("background 1 2 3\n", "1 to 254 different classes"),
+        ("cow 1 2 3\ncow 4 5 6\n", "1 to 253 different classes"),
+        ("background 1 2 3\n", "1 to 253 different classes"),
     ],
 )
 def test_a_list_of_colours_that_cannot_be_meant_is_refused(make_folder_data, text, message):

@@ -72,7 +72,7 @@ def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_
 def test_class_names_must_be_1_to_254_different_ones_without_the_background(make_folder_data, text):
     root = make_folder_data()
     (root / "classes.txt").write_text(text)
-    with pytest.raises(UserError, match=r"classes\.txt must name 1 to 254 different classes"):
+    with pytest.raises(UserError, match=r"classes\.txt must name 1 to 253 different classes"):
         opened(root)
 
 
@@ -173,7 +173,7 @@ def test_pictures_of_every_mode_become_rgb(tmp_path, mode):
 
 def test_find_images_takes_files_and_the_pictures_of_folders(tmp_path):
     (tmp_path / "some").mkdir()
-    for name in ("b.png", "a.JPG", "notes.txt"):
+    for name in ("b.png", "a.JPG", "notes.txt", "._b.png"):
         (tmp_path / "some" / name).touch()
     (tmp_path / "one.webp").touch()
     found = find_images([tmp_path / "one.webp", tmp_path / "some"])

@@ -116,6 +116,17 @@ def test_maps_of_a_voc_tree_go_where_it_has_them_or_elsewhere(bare, tmp_path):
     assert np.array_equal(train.saliency(0), salient(train.image(0)))
 
 
+@pytest.mark.parametrize("name", ["all", "none", "given", "oracle", "auto", "fallback"])
+def test_a_folder_of_maps_may_be_called_like_a_setting(bare, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    result = call(bare, "--fallback", "--out", name)
+    maps = tmp_path / name
+    assert f"12 maps written: {maps}\nuse them: --set data.saliency={maps}\n" in result.output
+    assert len(list(maps.iterdir())) == 12
+    assert not (bare / "saliency").exists()
+    assert FolderConfig(path=str(bare), saliency=str(maps)).build().train.maps.way == "given"
+
+
 def test_one_detector_must_be_chosen(bare, tmp_path):
     for words in ([], ["--model", tmp_path / "x.onnx", "--fallback"]):
         assert "choose one: --model FILE.onnx" in fails(bare, *words)

@@ -11,7 +11,6 @@ from rich import box
 from rich.table import Table
 
 from ipseg.apps.model import finished_step, inference_recipe
-from ipseg.data.filed import every_picture
 from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
 from ipseg.engine.experiment import measure, restore
@@ -52,11 +51,8 @@ def evaluate_again(
 
 
 def folder_source(path: Path) -> Source:
-    """A folder's validation pictures; all of its pictures where it has no val.txt."""
-    source = FolderConfig(path=str(path), val_share=0.5).build()
-    if (path / "train.txt").is_file() and (path / "val.txt").is_file():
-        return source
-    return replace(source, val=every_picture(source))
+    """A folder's validation pictures; all of its pictures where it has no val.txt. Measuring reads no maps."""
+    return FolderConfig(path=str(path), saliency="none").measured()
 
 
 def as_json(result: StepResult) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ipseg.report.overlay import DARKER, Entry, grid, hatching, heatmap, outline
 from ipseg.report.palette import colours
 
 IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT, NO_CHANNEL = range(255, 261)
-"""What a map may hold beside learned indices, which end at 254: ignored, c'_b, c'_u, c_f, salient, none."""
+"""What a map may hold beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient, none."""
 SPECIAL: dict[int, Entry] = {
     PURE: ((62, 68, 84), "c'_b  pure background"),
     UNKNOWN_THING: ((255, 61, 190), "c'_u  unknown object"),

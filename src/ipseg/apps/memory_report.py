@@ -51,7 +51,7 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
 
 def _pixels(path: Path) -> int:
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=("PNG",)) as opened:
             return opened.width * opened.height
     except (OSError, Image.DecompressionBombError) as error:
         raise UserError(f"the memory's saliency map is missing or damaged: {path} ({error}).") from error

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ipseg.config import flat, override, to_dict
-from ipseg.data.pictures import read_image
+from ipseg.data.pictures import read_image, rgb
 from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -139,7 +139,7 @@ def as_array(image: Picture) -> NDArray[np.uint8]:
     if isinstance(image, (str, Path)):
         return read_image(Path(image))
     if isinstance(image, Image.Image):
-        return np.array(ImageOps.exif_transpose(image).convert("RGB"))
+        return rgb(image)
     if not isinstance(image, np.ndarray):
         raise UserError(f"a picture is a file, a Pillow image or an array, not {type(image).__name__}.")
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:

@@ -35,7 +35,7 @@ def predict_all(
     """Label every picture. A broken one is left out and returned as the error that it gave; the others go on."""
     names = choose_names(_once(find_images(list(paths))), out)
     listed = "".join(f"{index} {name}\n" for index, name in enumerate(model.classes))
-    _require_ours(out / CLASSES)
+    _require_ours(out, names.values())
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CLASSES, listed)
     broken: list[UserError] = []
@@ -115,7 +115,13 @@ def _once(images: Iterable[Path]) -> list[Path]:
     return list({_identity(image): image for image in reversed(list(images))}.values())[::-1]
 
 
-def _require_ours(path: Path) -> None:
-    """A data folder has a file of this name too; it stays."""
-    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith("0 background\n"):
-        raise UserError(f"{path} is not of ipseg predict and would be overwritten. Choose another folder with --out.")
+def _require_ours(out: Path, names: Iterable[str]) -> None:
+    """Only what an earlier call wrote is replaced. In another folder every file stays; data has a classes.txt too."""
+    listed = out / CLASSES
+    if listed.is_file() and listed.read_text(encoding="utf-8", errors="replace").startswith("0 background\n"):
+        return
+    for target in (listed, *(out / f"{name}{ending}" for name in names for ending in ENDINGS)):
+        if target.exists():
+            raise UserError(
+                f"{target} is not of ipseg predict and would be overwritten. Choose another folder with --out."
+            )

@@ -74,7 +74,8 @@ def wanted_maps(data: Path, kind: str, out: Path | None = None, changes: Sequenc
     with _writable(out or data):
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-    values["saliency"] = "none" if out is None else str(out)  # maps that are missing are no mistake here
+    # maps that are missing are no mistake here; and a folder may be called like a setting: all, none, ...
+    values["saliency"] = "none" if out is None else str(out.resolve())
     source = cast(Any, data_config(values)).open()
     images, folders = {}, []
     for split in (cast(FileSplit, source.train), cast(FileSplit, source.val)):

@@ -190,24 +190,23 @@ def checked_names(names: list[str], where: str, tree: str) -> list[str]:
 def complete(source: Source, tree: str) -> Source:
     """Raise unless both splits have pictures, each with its image and its mask, and what is learned from its map."""
     for split_name in ("train", "val"):
-        split = cast(FileSplit, source.split(split_name))
-        if not split.names:
-            raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
-        for files in (split._images, split._masks):
-            missing = [name for name in split.names if name not in files.paths]
-            if missing:
-                more = f" {len(missing)} of {len(split.names)} are: {_some(missing)}." if len(missing) > 1 else ""
-                raise UserError(
-                    f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
-                    f"but the split {split_name} names it.{more} Expected:\n{tree}"
-                )
+        require_files(cast(FileSplit, source.split(split_name)), split_name, tree)
     cast(FileSplit, source.train).maps.require(source.train.names)
     return source
 
 
-def every_picture(source: Source) -> FileSplit:
-    """Both splits as one."""
-    return cast(FileSplit, source.train).having(sorted([*source.train.names, *source.val.names]))
+def require_files(split: FileSplit, split_name: str, tree: str) -> None:
+    """Raise unless a split has pictures, each with its image and its mask."""
+    if not split.names:
+        raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
+    for files in (split._images, split._masks):
+        missing = [name for name in split.names if name not in files.paths]
+        if missing:
+            more = f" {len(missing)} of {len(split.names)} are: {_some(missing)}." if len(missing) > 1 else ""
+            raise UserError(
+                f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
+                f"but the split {split_name} names it.{more} Expected:\n{tree}"
+            )
 
 
 def _some(names: Sequence[str]) -> str:

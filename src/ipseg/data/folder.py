@@ -14,9 +14,10 @@ from ipseg.data.filed import (
     complete,
     read_lines,
     read_names,
+    require_files,
     require_folders,
 )
-from ipseg.data.maps import Maps, SaliencySetting
+from ipseg.data.maps import Maps, SaliencyFrom, SaliencySetting
 from ipseg.data.masks import Colour, ColourMasks, IndexMasks
 from ipseg.data.source import Source
 from ipseg.errors import UserError, require_between
@@ -59,19 +60,32 @@ class FolderConfig(SaliencySetting):
     def open(self) -> Source:
         """The same with pictures missing: masks alone tell which classes are where."""
         root = Path(self.path).expanduser()
-        require_folders(root, ("masks",), "folder", TREE)
-        classes, reader = _classes(root)
-        masks = Files.below(root / "masks", root, (".png",))
-        train, val = _names(root, masks, self.val_share)
-        whole = FileSplit(
-            train,
-            classes,
-            images=Files.below(root / "images", root),
-            masks=masks,
-            read_mask=reader,
-            maps=Maps.chosen(self.saliency, root, "saliency"),
-        )
-        return Source(self.name, classes, whole, whole.having(val))
+        whole = _every_picture(root, self.saliency)
+        train, val = _listed(root) or _shared_out(root, whole.names, self.val_share)
+        return Source(self.name, tuple(whole.classes), whole.having(train), whole.having(val))
+
+    def measured(self) -> Source:
+        """Pictures to measure on alone: those of val.txt, all where there are no lists. Maps need not be there."""
+        root = Path(self.path).expanduser()
+        whole, lists = _every_picture(root, self.saliency), _listed(root)
+        split = whole.having(lists[1]) if lists else whole
+        require_files(split, "val", TREE)
+        return Source(self.name, tuple(whole.classes), split, split)
+
+
+def _every_picture(root: Path, saliency: SaliencyFrom) -> FileSplit:
+    """All that has a mask."""
+    require_folders(root, ("masks",), "folder", TREE)
+    classes, reader = _classes(root)
+    masks = Files.below(root / "masks", root, (".png",))
+    return FileSplit(
+        sorted(masks.paths),
+        classes,
+        images=Files.below(root / "images", root),
+        masks=masks,
+        read_mask=reader,
+        maps=Maps.chosen(saliency, root, "saliency"),
+    )
 
 
 def _classes(root: Path) -> tuple[tuple[str, ...], MaskReader]:
@@ -130,17 +144,19 @@ def _require_classes(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _names(root: Path, masks: Files, val_share: float) -> tuple[list[str], list[str]]:
+def _listed(root: Path) -> tuple[list[str], list[str]] | None:
+    """The names in train.txt and val.txt; none where neither is there."""
     lists = [root / "train.txt", root / "val.txt"]
     given = [path.is_file() for path in lists]
-    if any(given):
-        if not all(given):
-            raise UserError(
-                f"{lists[given.index(False)]} is missing; train.txt and val.txt go together. Expected:\n{TREE}"
-            )
-        train, val = (read_names(path, root, TREE) for path in lists)
-        return train, val
-    every = sorted(masks.paths)
+    if not any(given):
+        return None
+    if not all(given):
+        raise UserError(f"{lists[given.index(False)]} is missing; train.txt and val.txt go together. Expected:\n{TREE}")
+    train, val = (read_names(path, root, TREE) for path in lists)
+    return train, val
+
+
+def _shared_out(root: Path, every: Sequence[str], val_share: float) -> tuple[list[str], list[str]]:
     val = [name for i, name in enumerate(every) if int((i + 1) * val_share) > int(i * val_share)]
     train = sorted(set(every) - set(val))
     if not train or not val:

@@ -18,6 +18,9 @@ from ipseg.errors import UserError
 T = TypeVar("T")
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+"""What these suffixes stand for; JPEG includes the MPO of some cameras. Pillow goes by what is in a file and knows far
+more, some of it dangerous: EPS starts Ghostscript."""
 DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
@@ -26,14 +29,15 @@ STRETCHED = {"L;2": 85, "L;4": 17}
 
 def read_image(path: Path) -> Image:
     """(H, W, 3) RGB, turned as its EXIF says."""
+    return _read(path, "image", rgb)
 
-    def take(opened: Pillow.Image) -> Image:
-        turned = ImageOps.exif_transpose(opened)
-        if turned.mode in DEEP:
-            turned = Pillow.fromarray(_bytes(np.asarray(turned), turned.mode))
-        return np.array(turned.convert("RGB"))
 
-    return _read(path, "image", take)
+def rgb(opened: Pillow.Image) -> Image:
+    """(H, W, 3) bytes of a Pillow image of any mode, turned as its EXIF says."""
+    turned = ImageOps.exif_transpose(opened)
+    if turned.mode in DEEP:
+        turned = Pillow.fromarray(_bytes(np.asarray(turned), turned.mode))
+    return np.array(turned.convert("RGB"))
 
 
 def _bytes(values: NDArray[Any], mode: str) -> Image:
@@ -68,7 +72,7 @@ def read_colours(path: Path) -> Image:
 
 def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
     try:
-        with Pillow.open(path) as opened:
+        with Pillow.open(path, formats=FORMATS) as opened:
             return take(opened)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing.") from error
@@ -79,11 +83,12 @@ def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
 
 
 def find_images(paths: list[Path]) -> list[Path]:
-    """The files themselves, and the pictures in the folders, sorted."""
+    """The files themselves, and the pictures in the folders, sorted. Hidden ones there are leavings of systems."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+            shown = [file for file in path.iterdir() if not file.name.startswith(".")]
+            inside = sorted(file for file in shown if file.suffix.lower() in IMAGE_SUFFIXES)
             if not inside:
                 raise UserError(f"{path} holds no pictures (looked for {', '.join(IMAGE_SUFFIXES)}).")
             found += inside
