@@ -1,6 +1,6 @@
-"""Speed of training and inference on one GPU, beside a plain reference (plain.py) in the same run. One JSON.
+"""Speed of training and inference on one GPU, beside a plain reference (plain.py) in the same run. JSON lines.
 
-    python benchmarks/speed.py --out runs/speed.json --gates gates.json
+    python benchmarks/speed.py --out runs/speed.jsonl
 
 Networks have random weights and pictures are drawn: nothing needs to be downloaded. Each result is written as soon as
 it is there. `compute`: the same batch again and again. `end_to_end`: with loading and augmentation.
@@ -14,7 +14,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd
@@ -59,6 +59,8 @@ WAYS = {
 PICTURES, SIDE = 160, 512
 BOUNDED = "bounded 0.05"
 """The method's own threshold."""
+GATES = Path(__file__).parent / "results" / "2026-11-15_gates.json"
+"""Which heads gates let through in a model that was trained for it."""
 
 
 class Memory:
@@ -269,20 +271,20 @@ CASES = {
 }
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Every case in every way that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="part of a case's name is enough")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--gates", type=Path, help="what gates.py wrote")
+    parser.add_argument("--gates", type=Path, default=GATES, help="what gates.py wrote, 0.05 among its thresholds")
     parser.add_argument("--inference", nargs="*", default=list(BACKBONES), help="networks to label pictures with")
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 6, 11, 51], help="of these networks")
     parser.add_argument("--seconds", type=float, default=3, help="at least, for each measurement")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.backends.cudnn.benchmark = True
     gates = {row["steps"]: let_through(row["gates"]) for row in json.loads(options.gates.read_text())["models"]}
-    rows: list[dict[str, Any]] = []
+    options.out.write_text("")  # what an earlier call left there was measured on its own
 
     def add(measure: Callable[[], Iterable[dict[str, Any]]], **facts: Any) -> None:
         try:
@@ -294,9 +296,9 @@ def main() -> None:
         torch.cuda.empty_cache()
 
     def note(row: dict[str, Any]) -> None:
-        rows.append(row)
         print(json.dumps({key: value for key, value in row.items() if key != "kernels_ms"}), flush=True)
-        options.out.write_text(json.dumps(rows))
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     add(lambda: [{"matrix_tflops": matrix_rate(), "device": torch.cuda.get_device_name()}])
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,13 @@
-"""The tables of docs/performance.md from what speed.py wrote: `python benchmarks/speed_table.py speed.json`."""
+"""The tables of docs/performance.md from what speed.py wrote: `python benchmarks/speed_table.py speed.jsonl`.
+
+Also of files in benchmarks/results, whose rows say in which `run` of speed.py they were measured: each run by itself.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,12 @@ VISITS = {"swin-b 15-1 step 0": 9568 * 50, "swin-b 15-1 step -1": 2325 * 50}
 """Pictures that the paper's VOC 15-1 shows: its first step, and the five others, counted at the speed of the last."""
 
 
-def training(rows: list[Row], peak: float) -> list[str]:
+def training(rows: Sequence[Row], peak: float | None) -> list[str]:
     """Images a second of every case and way, beside the plain one."""
     lines = ["| case | way | compute alone | | end to end | | memory | of the peak |", "|" + "---|" * 8]
-    plain = {row["case"]: row for row in rows if row["way"] == "plain"}
-    for row in rows:
-        beside = plain.get(row["case"], row)
-        rates = [f"{row[key]:.1f} | {row[key] / beside[key]:.2f} x" for key in ("compute", "end_to_end")]
-        share = "" if row["way"] == "plain" or "gate" in row["way"] else f"{_of_peak(row, peak):.0%}"
+    for row, plain in _beside_plain(rows, ("case",)):
+        rates = [f"{row[key]:.1f} | {_times(row, plain, key)}" for key in ("compute", "end_to_end")]
+        share = "" if not peak or row["way"] == "plain" or "gate" in row["way"] else f"{_of_peak(row, peak):.0%}"
         told = [row["case"], row["way"], *rates, f"{row['memory_gib']:.1f} GiB", share]
         lines.append(f"| {' | '.join(told)} |")
     return lines
@@ -33,19 +34,34 @@ def _of_peak(row: Row, peak: float) -> float:
     return teraflop(row["case"], fixed="fixed" in row["way"]) * row["compute"] / BATCH / peak
 
 
-def inference(rows: list[Row]) -> list[str]:
+def inference(rows: Sequence[Row]) -> list[str]:
     """Images a second after so many steps."""
     lines = ["| network | steps | batch | way | images a second | |", "|" + "---|" * 6]
-    plain = {(row["network"], row["steps"], row["batch"]): row["rate"] for row in rows if row["way"] == "plain"}
-    for row in rows:
-        ratio = row["rate"] / plain[row["network"], row["steps"], row["batch"]]
+    for row, plain in _beside_plain(rows, ("network", "steps", "batch")):
         way = f"{row['way']}{', compile' if row.get('compile') else ''}"
-        told = [row["network"], str(row["steps"]), str(row["batch"]), way, f"{row['rate']:.1f}", f"{ratio:.2f} x"]
+        rate = [f"{row['rate']:.1f}", _times(row, plain, "rate")]
+        told = [row["network"], str(row["steps"]), str(row["batch"]), way, *rate]
         lines.append(f"| {' | '.join(told)} |")
     return lines
 
 
-def whole_run(rows: Iterable[Row]) -> list[str]:
+def _beside_plain(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Row, Row | None]]:
+    """Each row and the plain one of the same kind, if there is any: the last before it, or else the first."""
+    kinds = [tuple(row[key] for key in keys) for row in rows]
+    plain = {kind: row for kind, row in reversed([*zip(kinds, rows, strict=True)]) if row["way"] == "plain"}
+    pairs = []
+    for kind, row in zip(kinds, rows, strict=True):
+        if row["way"] == "plain":
+            plain[kind] = row  # what was measured again has its own
+        pairs.append((row, plain.get(kind)))
+    return pairs
+
+
+def _times(row: Row, plain: Row | None, key: str) -> str:
+    return f"{row[key] / plain[key]:.2f} x" if plain else ""
+
+
+def whole_run(rows: Sequence[Row]) -> list[str]:
     """How long the paper's VOC 15-1 takes at the best speeds, end to end."""
     best = {case: max((r["end_to_end"] for r in rows if r["case"] == case), default=0.0) for case in VISITS}
     if not all(best.values()):
@@ -54,19 +70,26 @@ def whole_run(rows: Iterable[Row]) -> list[str]:
     return [f"VOC 15-1, {sum(VISITS.values()):,} visits: {minutes:.0f} minutes, compiling and measuring not counted."]
 
 
-def main() -> None:
-    """Print all tables that the files have rows for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", type=Path, nargs="+")
-    rows = [row for file in parser.parse_args().files for row in json.loads(file.read_text(encoding="utf-8"))]
-    peak = max(row.get("matrix_tflops", 0) for row in rows)
+def tables(name: str, rows: Sequence[Row]) -> list[str]:
+    """All tables that a run has rows for, under its name, and what failed in it."""
+    peak = max((row["matrix_tflops"] for row in rows if "matrix_tflops" in row), default=None)
     trained = [row for row in rows if "compute" in row]
     labelled = [row for row in rows if "rate" in row]
     parts = [training(trained, peak) if trained else [], inference(labelled) if labelled else [], whole_run(trained)]
-    print("\n\n".join("\n".join(part) for part in parts if part))
-    for row in rows:
-        if "error" in row:
-            print(row)
+    failed = [str(row) for row in rows if "error" in row]
+    return ["\n".join(part) for part in ([f"**{name}**"] if name else [], *parts, failed) if part]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print the tables of every run in the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    runs: dict[str, list[Row]] = {}
+    for file in parser.parse_args(words).files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            runs.setdefault(row.get("run", ""), []).append(row)
+    print("\n\n".join(part for name, rows in runs.items() for part in tables(name, rows)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from ipseg.apps import sweep_read
 from ipseg.config import flat, to_yaml
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
@@ -66,7 +67,7 @@ def _rest(entry: Entry, setting: str) -> dict[str, Any]:
 def _value(entry: Entry, setting: str) -> str:
     """As it stands in a grid's names."""
     settings = entry.settings if setting in entry.settings else _defaults(entry.result.method)
-    return str(settings[setting])
+    return sweep_read.say(settings[setting])
 
 
 @cache

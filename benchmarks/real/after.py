@@ -3,10 +3,10 @@
     python benchmarks/real/after.py runs/main/*/ --out after.json
     python benchmarks/real/figures.py after.json --out figures
 
-For every run: how likely the true and the winning class are in wrongly predicted pixels after the last step, the mIoU
-of pictures with one class and of those with several, and the image-level accuracy of every step. For IPSeg also the
-mIoU over alpha_NF, over alpha_BC, and with the unknown dropped or added to the background. The file is written after
-every run; runs that it has are not measured again, unless they were trained anew or `--set` is another.
+For every run: how likely the true and the winning class are in wrongly predicted pixels after the last step, and the
+image-level accuracy of every step. For IPSeg also the mIoU over alpha_NF, over alpha_BC, and with the unknown dropped
+or added to the background. The file is written after every run; runs that it has are not measured again, unless they
+were trained anew or `--set` is another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
-from ipseg.methods.labels import classes_present
 from ipseg.model.fusible import fusing
 from ipseg.model.heads import Head
 from ipseg.scenario.split import IGNORE
@@ -52,8 +51,6 @@ READINGS = ("as_is", "normalised")
 """Scores as the method compares them, and divided by their sum over classes: sigmoids do not add up to 1."""
 Way = tuple[str, float | str]
 OWN: Way = ("own", "")
-CROWDS: tuple[Way, Way] = ("own", "one class"), ("own", "several classes")
-"""The run's own settings, on a part of the pictures."""
 
 
 def own_values(config: IPSegConfig) -> dict[str, Any]:
@@ -150,9 +147,9 @@ class WrongPixels:
 def look(
     method: Any, pictures: Iterable[Batch], classes: int, settings: Mapping[Way, object], evaluation: EvaluationConfig
 ) -> tuple[dict[Way, Counts], WrongPixels]:
-    """Confusions with each of the settings and of CROWDS, and the wrong pixels of the run's own."""
+    """Confusions with each of the settings, and the wrong pixels of the run's own."""
     device = next(method.network.parameters()).device
-    confusions = {way: ConfusionMatrix(classes, device) for way in (*settings, *CROWDS)}
+    confusions = {way: ConfusionMatrix(classes, device) for way in settings}
     wrong = WrongPixels(classes)
     for batch in pictures:
         bf16 = evaluation.precision == "bf16"
@@ -163,9 +160,6 @@ def look(
                 confusions[way].update(batch.labels, prediction.labels)
                 if way == OWN:
                     wrong.update(batch.labels, prediction)
-                    several = classes_present(batch.labels, classes - 1).sum(1) > 1
-                    for crowd, rows in zip(CROWDS, (~several, several), strict=True):
-                        confusions[crowd].update(batch.labels[rows], prediction.labels[rows])
     return {way: confusion.counts for way, confusion in confusions.items()}, wrong
 
 
@@ -190,7 +184,6 @@ def measure(run: Path, recorded: RunResult, device: torch.device, assignments: S
         "new": list(opened.new),
         "recorded": recorded.steps[-1].miou["all"],
         "miou": opened.miou(confusions[OWN]),
-        "crowds": {crowd[1]: opened.miou(confusions[crowd]) for crowd in CROWDS},
         "own": own,
         "curves": curves,
         "pixels": dict(zip(names, confusions[OWN].sum(1).tolist(), strict=True)),

@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from wrong_pixels import Rows, by_truth, mean_probabilities, panels_of, probabilities
 
 from ipseg.errors import WRONG, UserError, unknown
@@ -55,13 +56,13 @@ def rows_of(runs: dict[str, dict[str, Any]], wanted: Sequence[str] = ()) -> Rows
 
 
 def alphas(rows: Rows) -> Figure | None:
-    """All-mIoU over settings of inference: a thin line a seed, a ring at the own setting, whose value is named."""
+    """All-mIoU over settings of inference: a thin line a seed, a ring and its number at the own setting."""
     varied = {name: runs for name, runs in rows.items() if runs[0]["curves"]}
     if not varied:
         return None
-    figure, panels = panels_of(1, len(CURVES), (4.4, 3.0), sharey=True)
-    named: list[list[tuple[float, str, str]]] = [[] for _ in CURVES]
-    for axes, (curve, title), ends in zip(panels.flat, CURVES.items(), named, strict=True):
+    figure, panels = panels_of(1, len(CURVES), (3.0, 2.6), sharey=True)
+    for axes, (curve, title) in zip(panels.flat, CURVES.items(), strict=True):
+        ends = []
         for position, (name, runs) in enumerate(varied.items()):
             if curve not in runs[0]["curves"]:
                 continue
@@ -72,17 +73,23 @@ def alphas(rows: Rows) -> Figure | None:
             for seed in seeds if len(seeds) > 1 else ():
                 axes.plot(values, seed, color=colour, linewidth=0.9, alpha=0.45)
             axes.plot(values, means, color=colour, linewidth=2, marker="o", markersize=4)
-            ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8}
-            axes.plot([values[own]], [means[own]], "o", color=colour, **ring)
-            ends.append((means[-1], f"{short(name)} {means[own]:.1f}", colour))
+            _ring(axes, values[own], means[own], colour)
+            ends.append((means[-1], short(name), colour))
         axes.set_title(f"mIoU of all classes over {title}, %", loc="left", fontsize=9)
         axes.grid(visible=False, axis="x")
         axes.margins(x=0.08 if curve != "unknown" else 0.3, y=0.12)
-        if curve == "unknown":
-            axes.set_xticks([0, 1], ["joins the background", "is dropped"])
-    for axes, ends in zip(panels.flat, named, strict=True):
-        label_ends(axes, ends)  # now that the last panel has decided how high all are
+    axes.set_xticks([0, 1], ["joins the background", "is dropped"])
+    label_ends(axes, ends)  # the last panel has every run; its names are the legend of all
     return figure
+
+
+def _ring(axes: Axes, value: float | str, mean: float, colour: str) -> None:
+    """Around a point of a curve, its number above it: the curve may end elsewhere."""
+    ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8}
+    axes.plot([value], [mean], "o", color=colour, **ring)
+    halo = [withStroke(linewidth=3, foreground="white")]  # thin lines of seeds pass behind it
+    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "path_effects": halo}
+    axes.annotate(f"{mean:.1f}", (value, mean), (0, 8), weight="bold", **place)
 
 
 def image_accuracy(rows: Rows) -> Figure | None:

@@ -33,6 +33,18 @@ def test_what_is_called_what_is_drawn_from_the_files_of_the_repository(tmp_path)
     assert text.count("horse") == 4  # called so in both maps; and once a row, at the first map above and below
 
 
+def test_of_more_than_three_runs_the_others_stand_below(tmp_path):
+    animals, out = RESULTS / "2026-11-16_animals.jsonl", tmp_path / "animals.svg"
+    names = ("ipseg", "ipseg_moments", "ssul_m", "mib", "joint")
+    runs = [word for name in names for word in ("--run", name)]
+    assert confusions.main([str(animals), "--scenario", "2-1", *runs, "--out", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert text.count("after step") == 5
+    assert text.count("true class") == 2  # once a band
+    width = float(text.partition('width="')[2].partition("pt")[0])
+    assert width < 72 * 8
+
+
 def test_results_without_a_confusion_matrix_are_named(tmp_path, capsys):
     line = json.loads((RESULTS / "2026-11-15_field.jsonl").read_text().splitlines()[0])
     line["steps"][-1]["confusion"] = None

@@ -53,19 +53,6 @@ def test_the_runs_own_settings_give_the_recorded_numbers(measured, tiny_run, joi
             assert accuracy == {"step": step.step, **(step.image_accuracy or {})}
 
 
-def test_pictures_with_one_class_and_with_several_are_measured_apart(measured, tiny_run):
-    opened = AFTER.Opened.of(tiny_run, torch.device("cpu"), [])
-    counts = {name: np.zeros((len(opened.names),) * 2, dtype=np.int64) for name in ("one class", "several classes")}
-    for batch in opened.pictures():
-        found = opened.method.predict(batch.images, batch.boxes).labels
-        for labels, answer in zip(batch.labels.numpy(), found.numpy(), strict=True):
-            shown = set(np.unique(labels)) - {0, 255}
-            counted = labels != 255
-            part = counts["one class" if len(shown) <= 1 else "several classes"]
-            np.add.at(part, (labels[counted], answer[counted]), 1)
-    assert entry(measured, tiny_run)["crowds"] == {name: opened.miou(part) for name, part in counts.items()}
-
-
 @pytest.mark.parametrize(("curve", "value"), [("alpha_nf", 1.0), ("alpha_bc", 0.5), ("unknown", "background")])
 def test_other_settings_give_what_evaluating_with_them_gives(measured, tiny_run, curve, value):
     (point,) = [point for point in entry(measured, tiny_run)["curves"][curve] if point["value"] == value]
@@ -118,6 +105,16 @@ def test_joint_is_a_line_beside_the_image_accuracy_of_those_that_learned_in_step
     base, every = FIGURES.image_accuracy({name: rows[name] for name in ("ipseg", "joint")}).axes
     assert [len(axes.lines) for axes in (base, every)] == [3, 4]  # posterior, pixel and both; joint
     assert FIGURES.image_accuracy({"joint": rows["joint"]}) is None
+
+
+def test_the_number_of_the_own_setting_stands_at_its_ring_and_the_name_at_the_end(measured):
+    runs = FIGURES.rows_of(json.loads(measured.read_text())["runs"])["ipseg"]
+    panels = FIGURES.alphas({"ipseg": runs}).axes
+    for axes, (curve, points) in zip(panels, runs[0]["curves"].items(), strict=True):
+        own = next(point for point in points if point["value"] == runs[0]["own"][curve])
+        (number,) = [text for text in axes.texts if text.get_text() == f"{100 * own['all']:.1f}"]
+        assert number.xy == (own["value"], 100 * own["all"])
+    assert "ipseg" in [text.get_text() for text in panels[-1].texts]
 
 
 def test_rows_of_fewer_steps_do_not_cut_off_the_others(measured):

@@ -119,6 +119,17 @@ def test_what_differs_in_the_varied_setting_alone_stands_beside_its_values(tmp_p
     ]
 
 
+def test_a_switch_that_was_varied_has_a_column_for_on_and_one_for_off(tmp_path):
+    path = tmp_path / "switch.jsonl"
+    settings = {"ipseg, method.decoupling=false": {"method.decoupling": False}, "ipseg": {}}  # on by default
+    lines = [line_of(name, 0, (0.5,) * 4, method="ipseg", settings=changed) for name, changed in settings.items()]
+    path.write_text("".join(lines))
+    assert rows(tables.Wanted(table="varied", files=(path,)).made()) == [
+        "| `method.decoupling` | false | true |",
+        "| ipseg | **50.0** (50.0, 50.0) | **50.0** (50.0, 50.0) |",
+    ]
+
+
 def test_of_look_alikes_it_is_told_which_was_learned_first_and_which_is_called_the_other(tmp_path):
     path = tmp_path / "order.jsonl"
     confusion = {"cat": {"cat": 75, "dog": 25}, "dog": {"dog": 5, "cat": 5}, "cow": {"cow": 9, "cat": 1}}
