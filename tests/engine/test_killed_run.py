@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,51 @@ def test_what_a_kill_left_is_not_handed_on(tmp_path):
     leave_temporary(theirs.step(0) / "memory")
     mine.take_from(theirs, 1)
     assert below(mine.step(0)) == {"step.json", "memory", "memory/.hidden.png"}
+
+
+def test_a_finished_run_says_its_results_though_its_data_is_gone(tiny_run, tmp_path, monkeypatch):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "results.json").unlink()
+    recipe = make_recipe(RunFolder(mine).settings())
+    monkeypatch.setattr(type(recipe.data), "build", lambda _self: pytest.fail("nobody needs the pictures"))
+    assert run(recipe, mine, resume=True, quiet=True).complete
+    assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
+
+
+def test_a_run_goes_on_where_its_data_has_moved_to_but_not_with_other_classes(
+    make_folder_data, tiny_settings, tmp_path
+):
+    data = make_folder_data("data")
+    settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "memory": {"size": 0}}
+    mine = tmp_path / "mine"
+    run(make_recipe(settings), mine, quiet=True)
+    shutil.rmtree(mine / "step_01")
+    moved = data.rename(tmp_path / "moved")
+    settings["data"]["path"] = str(moved)
+    assert run(make_recipe(settings), mine, resume=True, quiet=True).complete
+    shutil.rmtree(mine / "step_01")
+    names = (moved / "classes.txt").read_text().split()
+    (moved / "classes.txt").write_text("\n".join(["zebra", *names[1:]]))
+    with pytest.raises(UserError, match=r"learned from data with the classes .*; the data that is there now has zebra"):
+        run(make_recipe(settings), mine, resume=True, quiet=True)
+
+
+@pytest.mark.parametrize("change", [{"method": {"name": "joint"}}, {"training": {"tensorboard": True}}], ids=str)
+def test_a_start_that_is_refused_leaves_nothing_behind(tiny_settings, tmp_path, monkeypatch, change):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    section, values = next(iter(change.items()))
+    tiny_settings[section] = values if "name" in values else tiny_settings[section] | values
+    with pytest.raises(UserError, match="method joint|the extra `track`"):
+        run(make_recipe(tiny_settings), tmp_path / "mine", quiet=True)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_two_processes_never_learn_in_one_folder(tiny_settings, tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    shutil.rmtree(mine / "step_02")
+    with (
+        RunFolder(mine).held(),
+        pytest.raises(UserError, match="another process is learning in"),
+    ):
+        run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert run(make_recipe(tiny_settings), mine, resume=True, quiet=True).complete

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
+from ipseg.engine.base_step import shared_base
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base, with_changes
+from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 
 
@@ -29,19 +32,36 @@ def default_folder(given: object, recipe: Recipe) -> Path:
     return Path("runs") / (re.sub(r"[^\w.-]+", "-", recipe.name).strip("-.") or recipe.method.name)
 
 
-def describe_plan(recipe: Recipe, folder: Path) -> str:
-    """What a run would do, as the resolved recipe and comments below it. Nothing is written."""
-    recipe.method.build(recipe.model, pretrained=False)  # an unknown backbone is told here, not after the start
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do."""
+
+    text: str
+    """The resolved recipe, and comments below it."""
+    problem: UserError | None = None
+    """Why it could not start, as far as can be seen without starting it."""
+
+
+def describe_plan(recipe: Recipe, folder: Path) -> Plan:
+    """What a run would do. Nothing is written."""
     lines = [to_yaml(recipe), f"# The run would go to {folder}."]
     try:
+        recipe.require_trainable()
+        choose_device(recipe.device)
+        method = recipe.method.build(recipe.model, pretrained=recipe.model.backbone.weights != "imagenet")  # no download
         source = recipe.source()
+        scenario = recipe.scenario.build(source.name, source.classes)
+        method.begin_step(scenario.steps[0])
+        base = shared_base(recipe, scenario)
     except UserError as error:
-        return "\n".join([*lines, *(f"# {line}" for line in f"The data cannot be opened here: {error}".splitlines())])
+        return Plan("\n".join(lines), error)
     if isinstance(source.train, FileSplit):
         lines.append(f"# Saliency: {source.train.maps}.")
-    scenario = recipe.scenario.build(source.name, source.classes)
-    pictures = scenario.images_per_step(source.train.presence())
-    for step, count in zip(scenario.steps, pictures, strict=True):
-        length = f"{recipe.training.iterations(step.index, count)} iterations" if count else "NOTHING TO LEARN FROM"
-        lines.append(f"# Step {step.index}: {count} pictures, {length}; learns {', '.join(step.new)}.")
-    return "\n".join(lines)
+    counts = scenario.images_per_step(source.train.presence())
+    for step, count in zip(scenario.steps, counts, strict=True):
+        length = f"{recipe.training.iterations(step.index, count)} iterations" if count else "nothing to learn from"
+        how = f"taken from {recipe.init}" if base and step.index < base.steps else f"{count} pictures, {length}"
+        lines.append(f"# Step {step.index}: {how}; learns {', '.join(step.new)}.")
+    empty = [str(step.index) for step, count in zip(scenario.steps, counts, strict=True) if not count]
+    why = f"step {', '.join(empty)} has no picture to learn from; see the plan." if empty else ""
+    return Plan("\n".join(lines), UserError(why) if why else None)

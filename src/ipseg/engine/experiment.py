@@ -43,12 +43,18 @@ def run(
     """Learn a recipe's scenario in a folder. `source` shares pictures that another run has already read."""
     recipe.require_trainable()
     with assembled(recipe.device, recipe.training.batch_size) as team, silence(wanted=quiet or not team.leads):
-        return _run(recipe, path, source or recipe.source(), team, after_step, resume=resume)
+        folder = (RunFolder if team.leads else Follower).check(path, recipe, resume=resume)
+        if folder.begun:
+            scenario = folder.scenario(recipe)
+            if folder.finished() == len(scenario.steps):  # its data may be gone
+                folder.create(recipe, scenario)
+                return conclude(recipe, folder, scenario)
+        return _run(recipe, folder, source or recipe.source(), team, after_step)
 
 
-def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: AfterStep, *, resume: bool) -> RunResult:
+def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_step: AfterStep) -> RunResult:
     scenario = recipe.scenario.build(source.name, source.classes)
-    folder = (RunFolder if team.leads else Follower).check(path, recipe, resume=resume)
+    folder.require_fitting(scenario)
     base = None if folder.finished() else shared_base(recipe, scenario)
     oracle = bool(list(recipe.method.oracle()))
     done = base.steps if base else folder.finished()
@@ -58,34 +64,47 @@ def _run(recipe: Recipe, path: Path, source: Source, team: Team, after_step: Aft
     method = restore(recipe, base.folder if base else folder, scenario, done - 1, team.device)
     if base and not base.whole:
         method = restore(recipe, folder, scenario, -1, team.device)  # remembers and measures from the beginning
+    for view in views[:1]:
+        begin(method, recipe, view.step, team.device)
     team.wait()  # nobody may find what another has begun to write
     folder.create(recipe, scenario)  # what could be wrong has been found by now
-    if base:
-        folder.take_from(base.folder, base.steps, whole=base.whole)
-    team.wait()
-
-    for view in views:
-        step, memory, clock = view.step, remembered(folder, view.step, source), Clock()
-        memory.show(replayed_labels(recipe.method), view)
-        if oracle:
-            memory.oracle = scenario.evaluation_table(step)
-        seed_all(recipe.seed, step.index)
-        method.begin_step(step)
-        method.network.to(team.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        learn(method, recipe, view, memory, folder, team, clock)
-        if team.leads:
-            remember(method, recipe, view, memory, folder, team.device)
-        clock.passed("remember")
-        result = measure(method, recipe, source, scenario, step, team)
-        clock.passed("measure")
-        folder.log(event="step", step=step.index, seconds=clock.seconds)
-        folder.write_results(summarise(recipe, folder, scenario, result))
-        folder.finish_step(step.index, result)  # last: a sweep goes on with no run whose steps are whole
+    with folder.held():
+        if base:
+            folder.take_from(base.folder, base.steps, whole=base.whole)
         team.wait()
-        after_step(method, step, result)
+        for view in views:
+            if view is not views[0]:
+                begin(method, recipe, view.step, team.device)
+            memory, clock = remembered(folder, view.step, source), Clock()
+            memory.show(replayed_labels(recipe.method), view)
+            if oracle:
+                memory.oracle = scenario.evaluation_table(view.step)
+            learn(method, recipe, view, memory, folder, team, clock)
+            if team.leads:
+                remember(method, recipe, view, memory, folder, team.device)
+            clock.passed("remember")
+            result = measure(method, recipe, source, scenario, view.step, team)
+            clock.passed("measure")
+            folder.log(event="step", step=view.step.index, seconds=clock.seconds)
+            folder.write_results(summarise(recipe, folder, scenario, result))
+            folder.finish_step(view.step.index, result)  # last: a sweep goes on with no run whose steps are whole
+            team.wait()
+            after_step(method, view.step, result)
+        return conclude(recipe, folder, scenario)
+
+
+def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:
+    """The whole run's results. Steps may all have been taken from another run, or been measured before a kill."""
     results = summarise(recipe, folder, scenario)
-    folder.write_results(results)  # every step may have been taken from another run, or measured before a kill
+    folder.write_results(results)
     return results
+
+
+def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:
+    """Make the method ready for a step."""
+    seed_all(recipe.seed, step.index)
+    method.begin_step(step)
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def learn(

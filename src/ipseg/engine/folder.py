@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ FREE = {
     "evaluation.workers",
 }
 """Settings that may change when a run goes on: they do not change its numbers."""
+MOVED = {"data.path"}
+"""These may change as well, if what is there now is the same data. Runs that differ in it are not alike."""
 
 
 class RunFolder:
@@ -61,16 +65,20 @@ class RunFolder:
     def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
         """A folder that a run may begin or go on in. Nothing is written yet."""
         folder = cls(path)
-        begun = (path / "run.json").exists()
-        if begun:
+        if folder.begun:
             folder.require_readable()
         elif path.exists() and not folder._free(recipe):
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
         if not resume and path.is_dir() and any(path.iterdir()):
             raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
-        if begun:
+        if folder.begun:
             folder._require_same(recipe)
         return folder
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run."""
+        return (self.path / "run.json").exists()
 
     def _free(self, recipe: Recipe) -> bool:
         """Whether there is no more here than a run leaves that was killed in its first moment: it had not begun."""
@@ -86,7 +94,7 @@ class RunFolder:
         """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._clear()
-        if (self.path / "run.json").exists():
+        if self.begun:
             return
         write_text(self.path / "recipe.yaml", to_yaml(recipe))
         run = {
@@ -120,8 +128,12 @@ class RunFolder:
 
     def scenario(self, recipe: Recipe) -> Scenario:
         """What was learned when. The data itself may be gone: its classes stand in run.json."""
-        data = read_json(self.path / "run.json", "the run's description")["data"]
+        data = self._data()
         return recipe.scenario.build(data["name"], data["classes"])
+
+    def _data(self) -> dict[str, Any]:
+        data: dict[str, Any] = read_json(self.path / "run.json", "the run's description")["data"]
+        return data
 
     def settings(self) -> Settings:
         """The recipe that the run was made with."""
@@ -130,11 +142,36 @@ class RunFolder:
     def _require_same(self, recipe: Recipe) -> None:
         mine, given = flat(self.settings()), flat(yaml.safe_load(yaml.safe_dump(to_dict(recipe))))
         changed = sorted(
-            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE
+            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE | MOVED
         )
         if changed:
             shown = "; ".join(f"{key} was {mine.get(key)}, is {given.get(key)}" for key in changed[:5])
-            raise UserError(f"{self.path} holds a run of another recipe ({shown}). Choose another folder with --out.")
+            raise UserError(
+                f"{self.path} holds a run of another recipe ({shown}). With its own settings "
+                f"`ipseg train {self.path} --resume` goes on; for others choose another folder with --out."
+            )
+
+    def require_fitting(self, scenario: Scenario) -> None:
+        """Raise if a run that goes on would learn from data with other classes."""
+        if self.begun and (own := self._data()["classes"]) != list(scenario.data_classes):
+            raise UserError(
+                f"{self.path} learned from data with the classes {', '.join(own)}; the data that is there now has "
+                f"{', '.join(scenario.data_classes)}. Name the run's own with --set data.path=..."
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While one process learns in the folder no other may. Where the system has no such locks, nobody is asked."""
+        with (self.path / "run.json").open() as file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f"another process is learning in {self.path}; wait for it, or stop it first.") from error
+            except (ImportError, OSError):
+                pass
+            yield
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
@@ -209,6 +246,11 @@ class Follower(RunFolder):
 
     def create(self, recipe: Recipe, scenario: Scenario) -> None:
         """The first process does."""
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The first process does."""
+        yield
 
     def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
         """The first process does."""

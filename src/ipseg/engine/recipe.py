@@ -14,6 +14,7 @@ from ipseg.data.registry import data_config
 from ipseg.data.source import DataConfig, Source
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe_files import find_recipe, read_recipe, with_changes
+from ipseg.engine.track import require_tracker
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
@@ -193,6 +194,8 @@ class Recipe:
                 "training.graphs goes together neither with deterministic nor with method.gate: a recording runs the "
                 "same operations each time. Set it, or those, to false and none."
             )
+        if self.training.tensorboard:
+            require_tracker()
 
 
 SECTIONS = {"data": data_config, "method": method_config}

@@ -90,6 +90,8 @@ def find_recipe(name: str | Path) -> Path:
         return path / "recipe.yaml"
     if path.is_file():
         return path
+    if path.is_dir():
+        raise UserError(f"{path} is a folder without a recipe.yaml, so it is no run's folder.")
     if path.suffix in FILES and path.stem not in _known():
         raise UserError(f"the recipe is missing: {path}.")
     return _shipped(name, "recipe")
