@@ -40,7 +40,7 @@ def after_two_steps(tmp_path) -> ReplayMemory:
 
 def truth(name: str) -> np.ndarray:
     """Learned indices of all classes of a picture."""
-    return SCENARIO.full_table()[SOURCE.train.mask(SOURCE.train.names.index(name))]
+    return SCENARIO.evaluation_table(SCENARIO.steps[-1])[SOURCE.train.mask(SOURCE.train.names.index(name))]
 
 
 def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_steps):

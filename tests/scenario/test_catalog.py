@@ -48,6 +48,14 @@ def test_a_split_without_its_data_set_is_answered_with_a_whole_name():
         describe("15-1")
 
 
+@pytest.mark.parametrize(("name", "path"), [("folder/2-1", "data/mine"), ("coco/60-20", "coco")])
+def test_a_data_set_whose_classes_are_in_its_files_is_answered_with_the_command_that_reads_them(name, path):
+    kind = name.split("/")[0]
+    with pytest.raises(UserError, match=rf'the classes of "{kind}" stand in its') as caught:
+        describe(name)
+    assert f"`ipseg data check {path} --format {kind} --scenario {name}`" in str(caught.value)
+
+
 def test_a_name_like_nothing_is_answered_without_a_guess():
     with pytest.raises(UserError, match=r'no scenario "x"\. A scenario is DATASET/BASE-INCREMENT'):
         describe("x")

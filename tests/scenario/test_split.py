@@ -76,14 +76,8 @@ def test_evaluation_shows_seen_classes_and_never_a_future_one(scenario):
 
 
 @given(scenarios())
-def test_after_the_last_step_evaluation_shows_all_that_was_to_learn(scenario):
-    assert np.array_equal(scenario.evaluation_table(scenario.steps[-1]), scenario.full_table())
-
-
-@given(scenarios())
 def test_background_and_ignore_stay_what_they_are_in_every_table(scenario):
-    tables = [scenario.full_table()]
-    tables += [make(step) for step in scenario.steps for make in (scenario.training_table, scenario.evaluation_table)]
+    tables = [make(step) for step in scenario.steps for make in (scenario.training_table, scenario.evaluation_table)]
     for table in tables:
         assert table.shape == (256,)
         assert table.dtype == np.uint8
@@ -157,7 +151,7 @@ def test_a_seed_shuffles_the_same_way_every_time():
 def test_a_byte_has_room_for_253_classes():
     names = [f"c{i}" for i in range(MAX_CLASSES)]
     scenario = ScenarioConfig(name="joint").build("big", names)
-    assert scenario.full_table().tolist() == [*range(254), 255, 255]
+    assert scenario.evaluation_table(scenario.steps[0]).tolist() == [*range(254), 255, 255]
     with pytest.raises(UserError, match="big has 254 classes; valid: 1 to 253"):
         ScenarioConfig(name="joint").build("big", [*names, "one more"])
     with pytest.raises(UserError, match="has 0 classes"):

@@ -27,9 +27,9 @@ def test_all_other_classes_of_voc_are_background_in_every_table():
     scenario = ScenarioConfig(name="voc_animals/3-3", unseen="ignore").build("voc", VOC)
     others = [value for value, name in enumerate(VOC, start=1) if name not in ANIMALS]
     for step in scenario.steps:
-        for table in (scenario.training_table(step), scenario.evaluation_table(step), scenario.full_table()):
+        for table in (scenario.training_table(step), scenario.evaluation_table(step)):
             assert not table[others].any()
-    assert scenario.full_table()[[8, 10, 12, 13, 15, 17]].tolist() == [1, 2, 3, 4, 5, 6]
+    assert scenario.evaluation_table(scenario.steps[-1])[[8, 10, 12, 13, 15, 17]].tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_picture_belongs_to_a_step_by_the_subset_alone():

@@ -130,8 +130,9 @@ def _together(confusion: ConfusionMatrix, pictures: ImageLevel, team: Team) -> t
     if team.size == 1:
         return confusion, pictures
     whole, level = ConfusionMatrix(confusion.classes), ImageLevel()
-    for theirs, sets in team.gather((confusion.counts, pictures)):
-        whole.matrix += torch.from_numpy(theirs)
+    confusion.matrix = confusion.matrix.cpu()  # a GPU's would come out of its parcel on that GPU again
+    for theirs, sets in team.gather((confusion, pictures)):
+        whole.merge(theirs)
         level.merge(sets)
     return whole, level
 

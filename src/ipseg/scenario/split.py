@@ -150,10 +150,6 @@ class Scenario:
         """Mask value -> label to measure against after the step: every seen class; later ones as `unseen` says."""
         return self._table(step.seen, ignored=step.future if self.unseen == "ignore" else ())
 
-    def full_table(self) -> Table:
-        """Mask value -> label with every class to learn. An oracle: no step of a real run may see this."""
-        return self._table(self.order)
-
     def _table(self, shown: Collection[str], ignored: Collection[str] = ()) -> Table:
         # Readers refuse masks with values beyond the classes; should one come through, it is ignored, not learned.
         table = np.full(256, IGNORE, dtype=np.uint8)
