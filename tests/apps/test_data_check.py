@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 from ipseg.apps.data_check import KINDS, check
 from ipseg.apps.data_report import FIRST, as_json
 from ipseg.cli import app
+from ipseg.data.ade import AdeConfig
+from ipseg.data.folder import FolderConfig
+from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError
 
 SIZE = (6, 8)
@@ -172,11 +175,92 @@ def test_a_mask_that_was_mended_is_seen_as_mended(voc):
 
 def test_a_wrong_tree_is_answered_with_the_right_one(voc, tmp_path):
     with pytest.raises(UserError, match=r"(?s)SegmentationClassAug/ missing.*Expected:"):
-        check(tmp_path / "nowhere", "voc")
+        check(tmp_path / "voc" / "ImageSets", "voc")
     with pytest.raises(UserError, match=r"(?s)annotations/training/ missing.*Expected:"):
         check(voc, "ade")
     with pytest.raises(UserError, match='"ade/100-10", but the data set is voc'):
         check(voc, "voc", "ade/100-10")
+
+
+@pytest.mark.parametrize("kind", ["voc", "ade", "coco", "folder"])
+def test_a_folder_that_is_not_there_is_told_with_the_place_it_was_looked_for(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=rf"data/mine is not .*: it does not exist \(looked for in {tmp_path}, where"):
+        check(Path("data/mine"), kind)
+    (tmp_path / "data").touch()
+    with pytest.raises(UserError, match=rf"{tmp_path}/data is not a data folder: it is a file\.$"):
+        check(tmp_path / "data", kind)
+
+
+def test_a_picture_of_both_splits_is_a_problem_and_nothing_is_learned_from_it(make_folder_data):
+    root = make_folder_data()
+    (root / "train.txt").write_text("picture_00\npicture_01\npicture_02\n")
+    (root / "val.txt").write_text("picture_01\npicture_03\n")
+    (text,) = as_json(check(root, "folder"))["in_both_splits"]
+    assert text == "picture_01 is in train and in val; what is learned from must not be measured on."
+    assert call(root, "--format", "folder").exit_code == 2
+    with pytest.raises(UserError, match="picture_01 is in both splits, train and val"):
+        FolderConfig(path=str(root)).build()
+
+
+def test_a_validation_picture_among_vocs_training_pictures_is_found_too(voc):
+    (voc / "ImageSets" / "Segmentation" / "val.txt").write_text("v\na\n")
+    assert len(as_json(check(voc, "voc"))["in_both_splits"]) == 1
+    with pytest.raises(UserError, match="a is in both splits"):
+        VocConfig(path=str(voc)).build()
+
+
+def test_equal_names_in_the_two_folders_of_ade_are_two_pictures(tmp_path):
+    for part in ("training", "validation"):
+        save(tmp_path / "annotations" / part / "1.png", 0, 150)
+        save(tmp_path / "images" / part / "1.jpg", 90)
+    assert not check(tmp_path, "ade").problems("in_both_splits")
+    assert AdeConfig(path=str(tmp_path)).build().train.names == ["1"]
+
+
+# ---- what is no mistake -----------------------------------------------------------------------------------------
+
+
+def test_images_without_a_mask_are_counted_and_named(make_folder_data):
+    root = make_folder_data(count=10)
+    for name in ("more", "other/a", "other/b", "other/c"):
+        save(root / "images" / f"{name}.jpg", 90)
+    note = "images without a mask are left out: 4 (images/more.jpg, images/other/a.jpg, images/other/b.jpg and 1 more)"
+    assert check(root, "folder").notes() == [note]
+    shown = call(root, "--format", "folder")
+    assert shown.exit_code == 0
+    assert "images without a mask are left out: 4" in shown.stdout
+
+
+def test_an_image_that_a_list_names_without_its_mask_is_missed_not_left_out(make_folder_data):
+    root = make_folder_data(count=10)
+    (root / "train.txt").write_text("picture_00\npicture_01\npicture_02\n")
+    (root / "val.txt").write_text("picture_03\npicture_04\npicture_05\n")
+    (root / "masks" / "picture_01.png").unlink()
+    found = check(root, "folder")
+    assert len(found.problems("missing")) == 1
+    assert found.notes() == []
+
+
+def test_images_of_voc_for_other_tasks_are_no_matter(voc):
+    save(voc / "JPEGImages" / "2012_000001.jpg", 90)
+    assert not any("without a mask" in note for note in check(voc, "voc").notes())
+
+
+def test_classes_without_a_picture_are_noted(make_folder_data):
+    root = make_folder_data(count=10)
+    with (root / "classes.txt").open("a") as file:
+        file.write("unicorn\n")
+    assert check(root, "folder", "folder/3-1").notes() == [
+        "no picture of the split train holds unicorn",
+        "no picture of the split val holds unicorn",
+        "no training picture for step 1",
+    ]
+
+
+def test_classes_that_a_scenario_leaves_out_are_not_missed(voc):
+    notes = check(voc, "voc", "voc_animals/2-1").notes()
+    assert "no picture of the split train holds cat, cow, dog and 3 more" in notes
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

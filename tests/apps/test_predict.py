@@ -159,6 +159,14 @@ def test_what_macos_leaves_beside_photographs_is_not_labelled(tiny_run, tmp_path
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
+def test_pictures_in_folders_below_are_left_out_and_that_is_said(tiny_run, tmp_path):
+    picture(tmp_path / "photos" / "a.jpg")
+    picture(tmp_path / "photos" / "day 1" / "b.jpg")
+    result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert "left out are pictures in folders below it: 1, the first in" in result.output
+    assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
+
+
 def test_a_half_picture_is_broken_too(tiny_run, tmp_path):
     whole = picture(tmp_path / "whole.png", size=(200, 200)).read_bytes()
     (tmp_path / "half.png").write_bytes(whole[: len(whole) // 2])

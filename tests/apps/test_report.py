@@ -213,14 +213,15 @@ def test_the_papers_figure_needs_no_run(tmp_path):
 @pytest.mark.skipif(not (SHARED / "data" / "voc_animals").is_dir(), reason="needs the photographs of voc_animals")
 def test_photographs_are_shown_as_jpeg_with_layers_of_their_size(tiny_settings, tmp_path):
     photographs, few = SHARED / "data" / "voc_animals", tmp_path / "few"
-    names = (photographs / "ImageSets" / "Segmentation" / "val.txt").read_text().split()[:24]
+    lists = photographs / "ImageSets" / "Segmentation"
+    names = {split: (lists / f"{split}.txt").read_text().split()[:24] for split in ("train", "val")}
     for folder, ending in (("JPEGImages", "jpg"), ("SegmentationClassAug", "png"), ("saliency_map", "png")):
         (few / folder).mkdir(parents=True)
-        for name in names:
+        for name in names["train"] + names["val"]:
             shutil.copy(photographs / folder / f"{name}.{ending}", few / folder)
     (few / "ImageSets" / "Segmentation").mkdir(parents=True)
-    for split in ("train", "val"):
-        (few / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(names) + "\n")
+    for split, listed in names.items():
+        (few / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(listed) + "\n")
     settings = tiny_settings | {"data": {"name": "voc", "path": str(few)}, "scenario": {"name": "voc_animals/3-3"}}
     run(make_recipe(settings), tmp_path / "run", quiet=True)
     page = written([tmp_path / "run"], tmp_path, pictures=2)

@@ -157,8 +157,8 @@ def test_a_colour_that_is_not_in_the_list_is_named_with_its_place(make_folder_da
         ("cow 64 128 0\nsheep #408000\n", r"cow and sheep have the same colour \(64, 128, 0\)"),
         ("cow 0 0 0\n", "cow and background have the same colour"),
         ("cow 64 128 256\n", "0 to 255"),
-        ("cow 1 2 3\ncow 4 5 6\n", "1 to 253 different classes"),
-        ("background 1 2 3\n", "1 to 253 different classes"),
+        ("cow 1 2 3\ncow 4 5 6\n", 'names "cow" more than once, as classes 1 and 2'),
+        ("background 1 2 3\n", "1 to 253 classes, one a line; it names 0"),
     ],
 )
 def test_a_list_of_colours_that_cannot_be_meant_is_refused(make_folder_data, text, message):

@@ -57,7 +57,7 @@ def test_a_wrong_folder_is_answered_with_the_tree_that_is_expected(make_folder_d
 
 
 def test_a_folder_without_pictures_is_answered_with_the_tree(make_folder_data):
-    with pytest.raises(UserError, match=r"(?s)0 training and 0 validation pictures.*Expected"):
+    with pytest.raises(UserError, match=r"(?s)data/masks holds no \.png\. Expected"):
         opened(make_folder_data(count=0))
 
 
@@ -68,11 +68,19 @@ def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_
     assert len(FolderConfig(path=str(root), val_share=0.5).build().val.names) == 2
 
 
-@pytest.mark.parametrize("text", ["", "cat\ncat\n", "background\ncat\n", "\n".join(map(str, range(255)))])
-def test_class_names_must_be_1_to_254_different_ones_without_the_background(make_folder_data, text):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"must name 1 to 253 classes, one a line; it names 0\.$"),
+        ("\n".join(map(str, range(255))), r"must name 1 to 253 classes, .* names 255\. A mask's byte has no room"),
+        ("cat\ndog\n\ncat\n", 'names "cat" more than once, as classes 1 and 3'),
+        ("background\ncat\n", 'names "background" as class 1. Take that line out'),
+    ],
+)
+def test_class_names_must_be_1_to_253_different_ones_without_the_background(make_folder_data, text, message):
     root = make_folder_data()
     (root / "classes.txt").write_text(text)
-    with pytest.raises(UserError, match=r"classes\.txt must name 1 to 253 different classes"):
+    with pytest.raises(UserError, match=rf"classes\.txt {message}"):
         opened(root)
 
 
@@ -183,6 +191,19 @@ def test_find_images_takes_files_and_the_pictures_of_folders(tmp_path):
         find_images([tmp_path / "empty"])
     with pytest.raises(UserError, match="neither a picture nor a folder"):
         find_images([tmp_path / "nothing.png"])
+
+
+def test_find_images_says_what_it_leaves_out_in_folders_below(tmp_path):
+    for name in ("some/a.jpg", "some/day 1/b.jpg", "some/day 1/late/c.png", "some/.cache/d.jpg", "some/day 1/e.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    some, said = tmp_path / "some", []
+    assert find_images([some], said.append) == [some / "a.jpg"]
+    left = f"in folders below it: 2, the first in {some / 'day 1'}."
+    assert said == [f"{some}: left out are pictures {left} Name such folders too."]
+    (some / "a.jpg").unlink()
+    with pytest.raises(UserError, match=r"holds no pictures .* There are some in folders below it: 2, the first in"):
+        find_images([some])
 
 
 def test_an_unknown_data_set_is_answered_with_the_nearest_one():

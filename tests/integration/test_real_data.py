@@ -95,13 +95,13 @@ def test_a_run_on_a_subset_is_opened_again_with_its_scenario(tiny_settings, tmp_
     for folder in ("JPEGImages", "SegmentationClassAug", "ImageSets/Segmentation"):
         (root / folder).mkdir(parents=True)
     values = [8, 10, 12, 13, 15, 17, 20]  # the animals, and a screen
-    for index, value in enumerate(values):
-        mask = np.full((32, 32), value, dtype=np.uint8)
-        mask[:, :8], mask[:, 8:16] = 0, 20
-        Image.fromarray(mask).save(root / "SegmentationClassAug" / f"{index}.png")
-        Image.fromarray(np.stack([mask * 9] * 3, -1)).save(root / "JPEGImages" / f"{index}.jpg")
-    names = "".join(f"{index}\n" for index in range(len(values)))
     for part in ("train", "val"):
+        for value in values:
+            mask = np.full((32, 32), value, dtype=np.uint8)
+            mask[:, :8], mask[:, 8:16] = 0, 20
+            Image.fromarray(mask).save(root / "SegmentationClassAug" / f"{part}{value}.png")
+            Image.fromarray(np.stack([mask * 9] * 3, -1)).save(root / "JPEGImages" / f"{part}{value}.jpg")
+        names = "".join(f"{part}{value}\n" for value in values)
         (root / "ImageSets" / "Segmentation" / f"{part}.txt").write_text(names)
     tiny_settings["data"] = {"name": "voc", "path": str(root)}
     tiny_settings["scenario"] = {"name": "voc_animals/5-1"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -125,6 +127,25 @@ def test_a_folder_of_maps_may_be_called_like_a_setting(bare, tmp_path, monkeypat
     assert len(list(maps.iterdir())) == 12
     assert not (bare / "saliency").exists()
     assert FolderConfig(path=str(bare), saliency=str(maps)).build().train.maps.way == "given"
+
+
+@pytest.mark.parametrize("out", ["images", "masks", "images/maps", "masks/../images", "link"])
+def test_maps_are_not_put_among_the_pictures_and_masks(bare, out):
+    (bare / "link").symlink_to(bare / "masks")
+    before = sorted(path for path in bare.rglob("*") if path.is_file())
+    assert "Choose a folder for maps alone" in fails(bare, "--fallback", "--out", bare / out)
+    assert sorted(path for path in bare.rglob("*") if path.is_file()) == before
+
+
+def test_a_part_of_a_tree_where_maps_would_lie_among_pictures_is_found_too(bare, tmp_path):
+    ade = tmp_path / "ade"
+    for kind, own in (("images", "images"), ("annotations", "masks")):
+        (ade / kind).mkdir(parents=True)
+        for part in ("training", "validation"):
+            shutil.copytree(bare / own, ade / kind / part)
+    said = fails(ade, "--format", "ade", "--fallback", "--out", ade / "images")
+    assert f"the data has its own files in {ade / 'images' / 'training'}" in said
+    assert call(ade, "--format", "ade", "--fallback", "--out", ade / "maps").exit_code == 0
 
 
 def test_one_detector_must_be_chosen(bare, tmp_path):

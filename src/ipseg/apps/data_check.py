@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 
 from ipseg.config import override
-from ipseg.data.filed import FileSplit
+from ipseg.data.filed import FileSplit, in_both, require_exists, some, without_mask
 from ipseg.data.index import MaskFacts, mask_facts
 from ipseg.data.masks import UnknownValueError
 from ipseg.data.parallel import on_all_cores
@@ -22,8 +22,8 @@ from ipseg.data.source import Source
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
-Kind = Literal["missing", "unreadable", "size_mismatches", "unknown_values"]
-KINDS: tuple[Kind, ...] = ("missing", "unreadable", "size_mismatches", "unknown_values")
+Kind = Literal["missing", "unreadable", "size_mismatches", "unknown_values", "in_both_splits"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,15 @@ class Findings:
     splits: dict[str, SplitFindings]
     """train and val."""
     scenario: Scenario | None
+    in_both: tuple[Problem, ...]
+    """Pictures of both splits."""
+    without_mask: tuple[str, ...]
+    """Images that are left out."""
 
     def problems(self, kind: Kind) -> list[str]:
         """All of a kind, of the training pictures first."""
-        return [found.text for split in self.splits.values() for found in split.problems if found.kind == kind]
+        every = [found for split in self.splits.values() for found in split.problems]
+        return [found.text for found in (*every, *self.in_both) if found.kind == kind]
 
     def total(self, what: Literal["images", "masks", "saliency_maps"]) -> int:
         """Files of both splits."""
@@ -93,6 +98,10 @@ class Findings:
         if not self.total("images"):
             said.append("no images: masks alone were looked at")
         said += [f"the split {name} is empty" for name, split in self.splits.items() if not split.pictures]
+        if self.without_mask:
+            said.append(f"images without a mask are left out: {len(self.without_mask)} ({some(self.without_mask)})")
+        for name, absent in self._absent().items():
+            said.append(f"no picture of the split {name} holds {some(absent)}")
         if not self.total("saliency_maps"):
             said.append("no saliency maps; `ipseg saliency` makes them")
         empty = [str(index) for index, count in enumerate(self.images_per_step() or ()) if not count]
@@ -100,9 +109,18 @@ class Findings:
             said.append(f"no training picture for step {', '.join(empty)}")
         return said
 
+    def _absent(self) -> dict[str, list[str]]:
+        """The classes, of the scenario if there is one, that no picture of a split holds."""
+        wanted = self.scenario.order if self.scenario else self.classes
+        counts = {name: self.images_per_class(name) for name, split in self.splits.items() if split.pictures}
+        absent = {name: [one for one in wanted if not count[one]] for name, count in counts.items()}
+        return {name: classes for name, classes in absent.items() if classes}
+
 
 class OnFiles(Protocol):
     """Settings of a data set that lies in files."""
+
+    path: str
 
     def open(self) -> Source:
         """Open it, also where pictures are missing."""
@@ -117,14 +135,23 @@ def check(
         if not change.strip().startswith("data."):
             raise UserError(f"--set {change}: settings here are data.*, such as data.val=val.")
     settings: dict[str, Any] = {"data": {"name": kind, "path": str(path)}}
-    source = cast(OnFiles, data_config(override(settings, changes)["data"])).open()
+    data = cast(OnFiles, data_config(override(settings, changes)["data"]))
+    root = Path(data.path).expanduser()
+    require_exists(root)
+    source = data.open()
     planned = ScenarioConfig(name=scenario, setting=setting).build(source.name, source.classes) if scenario else None
     splits = {name: cast(FileSplit, source.split(name)) for name in ("train", "val")}
     with_images = any(_has_images(split) for split in splits.values())
     found = {
         name: _look_at(split, with_images=with_images, maps_needed=name == "train") for name, split in splits.items()
     }
-    return Findings(path, kind, tuple(source.classes), found, planned)
+    twice = [
+        Problem("in_both_splits", f"{name} is in train and in val; what is learned from must not be measured on.")
+        for name in in_both(splits["train"], splits["val"])
+    ]
+    # VOC has thousands of images for other tasks, and lists that say which are meant
+    alone = [] if kind == "voc" else [image.relative_to(root).as_posix() for image in without_mask(*splits.values())]
+    return Findings(path, kind, tuple(source.classes), found, planned, tuple(twice), tuple(alone))
 
 
 def _has_images(split: FileSplit) -> bool:

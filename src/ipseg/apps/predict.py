@@ -33,7 +33,7 @@ def predict_all(
     model: Model, paths: Sequence[Path], out: Path, wanted: Wanted, say: Callable[[str], None]
 ) -> list[UserError]:
     """Label every picture. A broken one is left out and returned as the error that it gave; the others go on."""
-    names = choose_names(_once(find_images(list(paths))), out)
+    names = choose_names(_once(find_images(list(paths), say)), out)
     listed = "".join(f"{index} {name}\n" for index, name in enumerate(model.classes))
     _require_ours(out, names.values())
     out.mkdir(parents=True, exist_ok=True)

@@ -80,6 +80,8 @@ def wanted_maps(data: Path, kind: str, out: Path | None = None, changes: Sequenc
     images, folders = {}, []
     for split in (cast(FileSplit, source.train), cast(FileSplit, source.val)):
         maps = split.maps
+        if out is not None:
+            _require_apart(out, maps.folder, split)
         folders.append(maps.folder)
         for index, name in enumerate(split.names):
             images[maps.files.paths.get(name, maps.folder / f"{name}.png")] = split.image_path(index)
@@ -101,6 +103,13 @@ def write_maps(wanted: Wanted, detect: Detector, *, quiet: bool = False) -> Writ
                 done.written += 1
             meter.advance(1)
     return done
+
+
+def _require_apart(out: Path, maps: Path, split: FileSplit) -> None:
+    """Raise if maps would lie among the pictures or masks: they would be taken for more of them, or masks for maps."""
+    for folder in (split.images.folder, split.masks.folder):
+        if maps.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"--out {out}: the data has its own files in {folder}. Choose a folder for maps alone.")
 
 
 def _write(target: Path, found: NDArray[np.bool_]) -> None:

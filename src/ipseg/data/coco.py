@@ -8,7 +8,7 @@ from typing import Literal
 
 from ipseg.data.coco_json import Annotations, read_annotations, stamp
 from ipseg.data.coco_masks import InstanceMasks, PanopticMasks
-from ipseg.data.filed import Files, FileSplit, MaskReader, checked_names, complete, require_inside
+from ipseg.data.filed import Files, FileSplit, MaskReader, checked_names, complete, require_exists, require_inside
 from ipseg.data.maps import Maps, SaliencySetting
 from ipseg.data.source import Source
 from ipseg.errors import UserError
@@ -54,6 +54,7 @@ class CocoConfig(SaliencySetting):
     def open(self) -> Source:
         """The same with pictures missing: annotations alone tell which classes are where."""
         root = Path(self.path).expanduser()
+        require_exists(root, f" Expected:\n{TREE}")
         train, classes = self._split(root, self.train, self.train_images)
         val, others = self._split(root, self.val, self.val_images)
         if classes != others:

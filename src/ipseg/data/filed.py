@@ -66,26 +66,26 @@ class FileSplit:
         maps: Maps,
     ) -> None:
         self.names, self.classes, self.read_mask = names, classes, read_mask
-        self._images, self._masks, self.maps = images, masks, maps
+        self.images, self.masks, self.maps = images, masks, maps
 
     def having(self, names: Sequence[str]) -> FileSplit:
         """Other pictures of the same tree."""
         return FileSplit(
             names,
             self.classes,
-            images=self._images,
-            masks=self._masks,
+            images=self.images,
+            masks=self.masks,
             read_mask=self.read_mask,
             maps=self.maps,
         )
 
     def image_path(self, index: int) -> Path:
         """Where the picture lies."""
-        return self._images.path(self.names[index])
+        return self.images.path(self.names[index])
 
     def mask_path(self, index: int) -> Path:
         """What `read_mask` reads its mask from."""
-        return self._masks.path(self.names[index])
+        return self.masks.path(self.names[index])
 
     def image(self, index: int) -> Image:
         """RGB, turned as its EXIF says."""
@@ -145,8 +145,17 @@ def as_name(file: str) -> str:
     return normalize("NFC", str(PurePosixPath(file).with_suffix("")))
 
 
+def require_exists(root: Path, more: str = "") -> None:
+    """Raise if there is no such folder, and say where it was looked for: people may be elsewhere than they think."""
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        where = "" if root.is_absolute() else f" (looked for in {Path.cwd()}, where the command runs)"
+        raise UserError(f"data.path: {root} is not a data folder: it {what}{where}.{more}")
+
+
 def require_folders(root: Path, needed: Iterable[str], kind: str, tree: str) -> None:
     """Raise with the expected tree if one of the folders is not there."""
+    require_exists(root, f" Expected:\n{tree}")
     missing = [name for name in needed if not (root / name).is_dir()]
     if missing:
         below = [path for depth in ("*", "*/*") for path in root.glob(f"{depth}/{missing[0]}") if path.is_dir()]
@@ -183,31 +192,54 @@ def checked_names(names: list[str], where: str, tree: str) -> list[str]:
             raise UserError(f'{where} names "{name}"; a name must stay inside the folder.')
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise UserError(f"{where} names {_some(twice)} more than once; a picture counts once.")
+        raise UserError(f"{where} names {some(twice)} more than once; a picture counts once.")
     return names
 
 
 def complete(source: Source, tree: str) -> Source:
-    """Raise unless both splits have pictures, each with its image and its mask, and what is learned from its map."""
-    for split_name in ("train", "val"):
-        require_files(cast(FileSplit, source.split(split_name)), split_name, tree)
-    cast(FileSplit, source.train).maps.require(source.train.names)
+    """Raise unless both splits have pictures of their own, each with its image and its mask; to learn from, its map."""
+    train, val = cast(FileSplit, source.train), cast(FileSplit, source.val)
+    require_files(train, "train", tree)
+    require_files(val, "val", tree)
+    both = in_both(train, val)
+    if both:
+        raise UserError(
+            f"{some(both)} {'are' if len(both) > 1 else 'is'} in both splits, train and val: what was learned from "
+            "must not be measured on. Take each name out of one of the two lists."
+        )
+    train.maps.require(train.names)
     return source
+
+
+def in_both(train: FileSplit, val: FileSplit) -> list[str]:
+    """Pictures that are learned from and measured on. Equal names in two folders, as ADE's, are two pictures."""
+    return sorted({*train.names} & {*val.names}) if train.images.folder == val.images.folder else []
+
+
+def without_mask(*splits: FileSplit) -> list[Path]:
+    """Images that have no mask and that no split names: nobody would miss them."""
+    used = {split.images.paths.get(name) for split in splits for name in (*split.names, *split.masks.paths)}
+    return sorted({path for split in splits for path in split.images.paths.values()} - used)
 
 
 def require_files(split: FileSplit, split_name: str, tree: str) -> None:
     """Raise unless a split has pictures, each with its image and its mask."""
     if not split.names:
         raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
-    for files in (split._images, split._masks):
+    for files in (split.images, split.masks):
         missing = [name for name in split.names if name not in files.paths]
         if missing:
-            more = f" {len(missing)} of {len(split.names)} are: {_some(missing)}." if len(missing) > 1 else ""
+            more = f" {len(missing)} of {len(split.names)} are: {some(missing)}." if len(missing) > 1 else ""
             raise UserError(
                 f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
                 f"but the split {split_name} names it.{more} Expected:\n{tree}"
             )
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first of many.
+
+    >>> some(["a", "b"]), some(["a", "b", "c", "d"])
+    ('a, b', 'a, b, c and 1 more')
+    """
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,8 @@ def _every_picture(root: Path, saliency: SaliencyFrom) -> FileSplit:
     require_folders(root, ("masks",), "folder", TREE)
     classes, reader = _classes(root)
     masks = Files.below(root / "masks", root, (".png",))
+    if not masks.paths:
+        raise UserError(f"{masks.folder} holds no .png. Expected:\n{TREE}")
     return FileSplit(
         sorted(masks.paths),
         classes,
@@ -137,11 +140,18 @@ def _colour_masks(path: Path, names: Sequence[str], colours: Sequence[tuple[str,
 
 
 def _require_classes(path: Path, names: Sequence[str]) -> None:
-    if not 1 <= len(names) <= MAX_CLASSES or len(set(names)) != len(names) or BACKGROUND in names:
+    if BACKGROUND in names:
         raise UserError(
-            f"{path} must name 1 to {MAX_CLASSES} different classes, one a line, without the background; "
-            f"it names {len(names)}. A mask's byte has no room for more."
+            f'{path} names "{BACKGROUND}" as class {names.index(BACKGROUND) + 1}. Take that line out: background is '
+            "mask value 0 without being named, and the first line is mask value 1."
         )
+    most, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        places = " and ".join(str(value) for value, name in enumerate(names, start=1) if name == most)
+        raise UserError(f'{path} names "{most}" more than once, as classes {places}. Give each a name of its own.')
+    if not 1 <= len(names) <= MAX_CLASSES:
+        room = " A mask's byte has no room for more." if names else ""
+        raise UserError(f"{path} must name 1 to {MAX_CLASSES} classes, one a line; it names {len(names)}.{room}")
 
 
 def _listed(root: Path) -> tuple[list[str], list[str]] | None:

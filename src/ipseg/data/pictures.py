@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -82,18 +83,36 @@ def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
         raise UserError(f"{path} is not a readable {kind} ({error}).") from error
 
 
-def find_images(paths: list[Path]) -> list[Path]:
-    """The files themselves, and the pictures in the folders, sorted. Hidden ones there are leavings of systems."""
+def find_images(paths: list[Path], say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """The files themselves, and the pictures in the folders, sorted. Hidden ones there are leavings of systems.
+
+    Folders below those are not opened, as what was written for pictures may lie there. It is said what is left out.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
             shown = [file for file in path.iterdir() if not file.name.startswith(".")]
             inside = sorted(file for file in shown if file.suffix.lower() in IMAGE_SUFFIXES)
+            below = _below(path)
+            left = f"in folders below it: {len(below)}, the first in {below[0].parent}" if below else ""
             if not inside:
-                raise UserError(f"{path} holds no pictures (looked for {', '.join(IMAGE_SUFFIXES)}).")
+                more = f" There are some {left}. Name such folders instead." if below else ""
+                raise UserError(f"{path} holds no pictures (looked for {', '.join(IMAGE_SUFFIXES)}).{more}")
+            if below:
+                say(f"{path}: left out are pictures {left}. Name such folders too.")
             found += inside
         elif path.is_file():
             found.append(path)
         else:
             raise UserError(f"{path} is neither a picture nor a folder.")
     return found
+
+
+def _below(folder: Path) -> list[Path]:
+    """The pictures in the folders inside of one."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if Path(parent) != folder:
+            found += [Path(parent, name) for name in sorted(files) if not name.startswith(".")]
+    return [path for path in found if path.suffix.lower() in IMAGE_SUFFIXES]

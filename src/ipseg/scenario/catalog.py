@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ipseg.errors import unknown
+from ipseg.errors import UserError, unknown
 from ipseg.scenario.names import NAMED, SUBSETS, no_such_scenario
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
@@ -38,6 +38,9 @@ ADE = _listed(
 DATASETS: dict[str, tuple[str, ...]] = {"voc": VOC, "ade": ADE}
 """The data sets whose classes are known without their files. Others are added by whoever asks."""
 
+IN_FILES = {"folder": ("its classes.txt", "data/mine"), "coco": ("its annotations", "coco")}
+"""Data sets whose classes stand in files of theirs: where, and a path to show how to name one."""
+
 
 def named_scenarios(datasets: Mapping[str, Sequence[str]] = DATASETS) -> dict[str, Scenario]:
     """Every named scenario of these data sets, by name."""
@@ -55,6 +58,12 @@ def describe(name: str, setting: Setting = "overlap", datasets: Mapping[str, Seq
     if not slash:
         raise no_such_scenario(name)
     whole = _whole(data)
+    if whole in IN_FILES.keys() - datasets.keys():
+        where, path = IN_FILES[whole]
+        raise UserError(
+            f'the classes of "{whole}" stand in {where}, so the steps of {name} cannot be shown without the data. '
+            f"With it: `ipseg data check {path} --format {whole} --scenario {name}`."
+        )
     if whole not in datasets:
         known = [*datasets, *(subset for subset in SUBSETS if _whole(subset) in datasets)]
         raise unknown("data set", data, known, f'It stands in the scenario "{name}".')
