@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import ipseg
 from ipseg.cli import app
+from ipseg.errors import WRONG
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = [
@@ -226,11 +227,23 @@ def test_a_dry_run_prints_a_complete_recipe_and_the_steps_and_writes_nothing(rec
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
 
-def test_a_dry_run_without_the_data_says_so(recipe_file, tmp_path):
-    result = call("train", recipe_file(data={"name": "folder", "path": str(tmp_path / "gone")}), "--dry-run")
-    assert result.exit_code == 0
-    assert "The data cannot be opened here" in result.output
-    assert yaml.safe_load(result.output)["data"]["name"] == "folder"
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data={name: folder, path: gone}", "gone"),
+        ("init=nowhere@0", "nowhere is not a run's folder"),
+        ("model.backbone.weights=gone.pth", "gone.pth"),
+        ("model.backbone.name=nonesuch", "nonesuch"),
+        ("method={name: joint}", "method joint learns all classes at once"),
+        ("device=quantum", "quantum"),
+    ],
+)
+def test_a_dry_run_of_what_cannot_start_prints_the_recipe_and_fails_with_the_reason(recipe_file, change, said):
+    result = call("train", recipe_file(), "--set", change, "--dry-run")
+    assert result.exit_code == WRONG
+    assert said in result.stderr
+    key = change.partition("=")[0].partition(".")[0]
+    assert key in yaml.safe_load(result.stdout)
 
 
 def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperGroup
 
-from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
+from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,8 +20,14 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (UserError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        except UserError as error:
             complain(error)
+            raise typer.Exit(WRONG) from error
+        except OSError as error:
+            problem = about_a_place(error)
+            if problem is None:
+                raise  # a mistake of ours: the traceback finds it
+            complain(problem)
             raise typer.Exit(WRONG) from error
         except Interrupted as stop:
             complain(stop)

@@ -11,7 +11,7 @@ import typer
 
 from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
 from ipseg._command import Commands, complain, example, show
-from ipseg.errors import WRONG, UserError
+from ipseg.errors import WRONG
 
 app = typer.Typer(
     cls=Commands,
@@ -59,13 +59,16 @@ def options(
 @app.command(epilog=example("ipseg demo --quick"))
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="About 30 seconds instead of a few minutes.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs and report go.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where runs and report go. [runs/demo; --quick: runs/demo-quick]"),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds, other pictures and weights.")] = 0,
 ) -> None:
     """Compare three methods on drawn scenes. Learns several steps with each and writes a page with all results."""
     from ipseg.apps.demo import run_demo
 
-    run_demo(out, quick=quick, seed=seed)
+    run_demo(out or Path("runs/demo-quick" if quick else "runs/demo"), quick=quick, seed=seed)
 
 
 @app.command(
@@ -94,7 +97,10 @@ def train(
     made = resolve(recipe, changes or ())
     folder = out or default_folder(recipe, made)
     if dry_run:
-        typer.echo(describe_plan(made, folder))
+        plan = describe_plan(made, folder)
+        typer.echo(plan.text)
+        if plan.problem:
+            raise plan.problem
         return
     result = run(made, folder, resume=resume, quiet=quiet)
     show(steps_table(result))
@@ -116,11 +122,12 @@ def evaluate(
 ) -> None:
     """Measure a run again. Other settings of inference, or other pictures; the run stays as it is."""
     from ipseg.apps import evaluate as again
-    from ipseg.files import write_json
+    from ipseg.files import require_output, write_json
     from ipseg.report.table import class_table
 
     if out is not None:
         again.require_outside(out, run)
+        require_output(out, (".json",), b'{\n  "step": ')  # so `as_json` begins, and no file of a run
     result = again.evaluate_again(run, step, changes or (), data, quiet=as_json)
     values = again.as_json(result)
     if out is not None:
@@ -173,17 +180,11 @@ def explain(
 ) -> None:
     """Draw what IPSeg does with one picture. A step's label maps, each head's scores, the posterior, the result."""
     from ipseg.apps.explain import explain as draw
-    from ipseg.apps.predict import save_png
+    from ipseg.apps.explain import require_place, save_sheet
 
-    if out.suffix.lower() != ".png":
-        raise UserError(f"--out {out}: the sheet is a PNG; let the name end with .png.")
-    if out.exists() and any(
-        given and given.exists() and out.samefile(given) for given in (Path(image), mask, saliency)
-    ):
-        raise UserError(f"--out {out} would overwrite a picture that is read.")
+    require_place(out, Path(image), mask, saliency)
     sheet, notes = draw(run, image, step=step, mask=mask, saliency=saliency, device=device)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    save_png(sheet, out)
+    save_sheet(sheet, out)
     for note in notes:
         typer.echo(note)
     typer.echo(f"drawn: {out}")

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import re
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
 WRONG, STOPPED = 2, 130
 """Exit codes: something the user can mend; stopped by the user, to go on later."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a system says when a disk, or the user's part of it, is full."""
+_NO_RIGHT = "Get the right to read and write there, or choose another place."
+_ADVICE = {
+    errno.EROFS: "Nothing can be written there; choose another place.",
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EINVAL: "The file system takes no such name; choose another one.",
+    errno.ENOTDIR: "A part of this path is a file and no folder; choose another place.",
+    errno.EISDIR: "It is a folder and should be a file; choose another name.",
+    errno.EEXIST: "Something else is there already; choose another name.",
+    errno.ELOOP: "Its links lead back to themselves; choose another place.",
+}
+"""By the system's number for what is wrong with a place. A missing file is not here: that may well be our mistake."""
 
 
 class UserError(ValueError):
@@ -48,3 +68,46 @@ def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
     known = list(valid)
     if value not in known:
         raise unknown(f"value for {name},", value, [str(one) for one in known])
+
+
+# ---- errors of the system -------------------------------------------------------------------------------------------
+
+
+def about_a_place(error: OSError) -> str | None:
+    """What is wrong with a place, and what to do; none for an error that is not about a place.
+
+    >>> about_a_place(OSError(errno.ENAMETOOLONG, "File name too long", "x.png"))
+    'x.png cannot be used (File name too long). Choose a shorter name.'
+    """
+    found = _of_a_copy(error) if isinstance(error, shutil.Error) else error
+    if found is None:
+        return None
+    place = found.filename2 or found.filename  # of two the second is the one that is written
+    if found.errno in FULL:
+        return full_disk(place)
+    if found.errno not in _ADVICE or place is None:
+        return None
+    return f"{place} cannot be used ({found.strerror}). {_ADVICE[found.errno]}"
+
+
+def full_disk(place: object) -> str:
+    """What a full disk means, and what to do."""
+    where = f": {place} could not be written" if place else ""
+    return (
+        f"the disk is full{where}. What was written before is whole; free some space and start the same command "
+        "again (`train` and `learn`: with --resume)."
+    )
+
+
+def _of_a_copy(error: shutil.Error) -> OSError | None:
+    """The first error about a place among those that copying a folder has collected; it keeps no more than their text.
+
+    >>> _of_a_copy(shutil.Error([("a", "b", "[Errno 30] Read-only file system: 'b'")])).errno
+    30
+    """
+    collected = error.args[0] if error.args and isinstance(error.args[0], list) else []
+    for _, target, why in collected:
+        number, named = re.match(r"\[Errno (\d+)\]", str(why)), re.findall(r"'(.+?)'", str(why))
+        if number and int(number[1]) in (*FULL, *_ADVICE):
+            return OSError(int(number[1]), os.strerror(int(number[1])), str(named[-1] if named else target))
+    return None

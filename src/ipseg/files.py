@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ipseg.errors import UserError
+from ipseg.errors import FULL, UserError, full_disk
 
 TEMPORARIES = ".ipseg-*.tmp"
 """What files are called that have not got their names yet. A kill leaves them behind."""
+HEAD = 2000
+"""Bytes at the beginning of a file that tell what it is."""
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it takes the name `path` only when the block ends well."""
     if path.exists() and not path.is_file():  # a device, a pipe or a folder's link would be gone for good
         raise UserError(f"{path} exists and is not a plain file, so it is not replaced. Choose another name.")
-    with explaining_full_disk(path):
+    with explaining_full_disk(path), _by_its_name(path):
         before, after = TEMPORARIES.split("*")  # nothing of the own name, which may be as long as names can be
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=before, suffix=after)
         os.close(handle)
@@ -43,12 +44,39 @@ def explaining_full_disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
+        raise UserError(full_disk(path)) from error
+
+
+@contextmanager
+def _by_its_name(path: Path) -> Iterator[None]:
+    """What is wrong with the temporary file is told of the file that it was to be: nobody knows the other name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not Path(os.fsdecode(error.filename)).match(TEMPORARIES):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def require_output(out: Path, endings: Sequence[str], mark: bytes, option: str = "--out") -> None:
+    """Raise unless a file may be written here: its name says what it is, and only an earlier one of ours is replaced.
+
+    mark: what every such file of ours has in its first bytes. To be called early: what is written may take long.
+    """
+    if out.is_dir():
+        raise UserError(f"{option} {out} is a folder; name a file, for example {out / f'name{endings[0]}'}.")
+    if out.suffix.lower() not in endings:
+        raise UserError(f"{option} {out}: let the name end with {' or '.join(endings)}.")
+    if not out.is_file():
+        return
+    with out.open("rb") as file:
+        head = file.read(HEAD)
+    if head and mark not in head:
         raise UserError(
-            f"the disk is full: {path} could not be written. What was written before it is whole; "
-            "free some space and start again with --resume."
-        ) from error
+            f"{option} {out} exists and is not what this command writes, so it is not replaced. Choose another name."
+        )
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.sweep_schedule import Process
 from ipseg.data.source import Source
 from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.errors import STOPPED
+from ipseg.errors import STOPPED, WRONG
 from ipseg.evaluation.results import RunResult
 
 
@@ -41,12 +41,19 @@ def test_a_run_learns_from_the_pictures_that_it_is_given(recipe, tmp_path):
     assert RunResult.read(tmp_path / "one" / "results.json").steps
 
 
-def test_a_run_that_fails_says_why_in_its_log(recipe, tmp_path):
+def test_a_run_that_a_person_can_mend_says_how_in_one_sentence(recipe, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "something").touch()  # not a run's folder
     launcher, process = begin(tmp_path, recipe, recipe.data.build())
+    assert end_of(process) == WRONG
+    (said,) = launcher.log("one").read_text().splitlines()
+    assert said.startswith(f"ipseg: {tmp_path / 'one'} exists and is not a run's folder. Choose another")
+
+
+def test_a_run_that_breaks_leaves_its_traceback_in_its_log(recipe, tmp_path):
+    launcher, process = begin(tmp_path, recipe, "no pictures")  # type: ignore[arg-type]
     assert end_of(process) == 1
-    assert "is not a run's folder" in launcher.log("one").read_text()
+    assert "Traceback" in launcher.log("one").read_text()
 
 
 def test_a_run_that_is_stopped_can_go_on(tiny_settings, tmp_path):

@@ -176,7 +176,7 @@ def test_a_start_that_is_refused_leaves_nothing_behind(tiny_settings, tmp_path, 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     section, values = next(iter(change.items()))
     tiny_settings[section] = values if "name" in values else tiny_settings[section] | values
-    with pytest.raises(UserError, match="method joint|the extra `track`"):
+    with pytest.raises(UserError, match=r"method joint|the extra `track`"):
         run(make_recipe(tiny_settings), tmp_path / "mine", quiet=True)
     assert not (tmp_path / "mine").exists()
 

@@ -224,7 +224,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(tiny_settings, tiny_run, tmp_pa
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(tiny_settings, tmp_path, device):
-    with pytest.raises(UserError, match="torch sees no GPU here"):
+    with pytest.raises(UserError, match=r"torch sees no GPU here\. Choose the device cpu or auto; see `ipseg doctor`"):
         learned(tiny_settings | {"device": device}, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 

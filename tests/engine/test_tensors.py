@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from ipseg.engine import tensors
+from ipseg.engine.experiment import run
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 
@@ -85,15 +89,49 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path):
         load_tensors(tmp_path / "a.safetensors", "the weights")
 
 
-def test_on_a_full_disk_the_old_weights_stay(tmp_path, whole, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_on_a_full_disk_the_old_weights_stay(tmp_path, whole, monkeypatch, number):
     path = tmp_path / "a.safetensors"
     path.write_bytes(whole)
 
     def full(*_args: object, **_options: object) -> None:
-        raise SafetensorError(f"I/O error: {os.strerror(errno.ENOSPC)} (os error {errno.ENOSPC})")
+        raise SafetensorError(f"I/O error: {os.strerror(number)} (os error {number})")
 
     monkeypatch.setattr(tensors, "save_file", full)
     with pytest.raises(UserError, match=r"the disk is full: .*a\.safetensors"):
         save_tensors(path, {"weight": torch.zeros(3)}, {})
     assert path.read_bytes() == whole
     assert list(tmp_path.iterdir()) == [path]
+
+
+# ---- what to do about damage ----------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_may_be_deleted_and_weights_of_a_step_not_alone(tmp_path):
+    for name in ("checkpoint.safetensors", "weights.safetensors"):
+        (tmp_path / name).write_bytes(b"half a fil")
+    with pytest.raises(UserError, match="Delete it: --resume then begins this step anew"):
+        load_tensors(tmp_path / "checkpoint.safetensors", "the checkpoint")
+    with pytest.raises(UserError, match="delete the folder of this step and those of all later ones"):
+        load_tensors(tmp_path / "weights.safetensors", "the weights file of step 1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_doing_what_is_advised_about_damaged_weights_gives_the_same_run(tiny_run, tiny_settings, tmp_path, damage):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    file = mine / "step_01" / "weights.safetensors"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-9])
+    else:
+        file.unlink()
+    recipe = make_recipe(tiny_settings)
+    with pytest.raises(UserError, match="delete the folder of this step and those of all later ones"):
+        RunFolder.open(mine).weights(2)
+    for index in (1, 2):
+        shutil.rmtree(mine / f"step_0{index}")
+    assert RunFolder.open(mine).finished() == 1
+    run(recipe, mine, resume=True, quiet=True)
+    ours, theirs = (RunFolder.open(path).weights(2) for path in (mine, tiny_run))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

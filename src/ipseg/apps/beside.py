@@ -18,7 +18,7 @@ from ipseg.data.parallel import FORKS, when_parent_ends
 from ipseg.data.source import Source
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe
-from ipseg.errors import STOPPED, Interrupted
+from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
 
 
 class BesideLauncher:
@@ -74,6 +74,9 @@ def _learn(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int
         run(recipe, folder, resume=True, source=source, quiet=True)
     except Interrupted:
         code = STOPPED
+    except UserError as error:
+        sys.stderr.write(f"ipseg: {error}\n")
+        code = WRONG
     except BaseException:  # whatever it is, the parent is told by the exit code and the log
         traceback.print_exc()
         code = 1

@@ -15,6 +15,7 @@ from ipseg.apps.report import report
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Schedule, last_words
 from ipseg.data.source import Source
+from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import Interrupted, UserError
 from ipseg.report.compare_formats import rich_tables
@@ -40,6 +41,8 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     """Train the three side by side, print their table, write the page. A demo that was stopped goes on."""
     console, began = Console(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
+    for name, recipe in recipes.items():
+        RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
     source = recipes["ipseg"].data.build()
     train_all(out, recipes, source, console)
     runs, page, steps = [out / name for name in recipes], out / "report.html", _steps(recipes["ipseg"], source)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps import explain_sheet
 from ipseg.apps.explain_sheet import IGNORED, NO_CHANNEL, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
@@ -19,11 +20,15 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
+from ipseg.files import replacing, require_output
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import NEITHER, coupled_labels, permanent_labels, temporary_labels
 from ipseg.model.network import Network, logits_of
 from ipseg.scenario.split import IGNORE, Scenario, Step
+
+DRAWN_BY = "ipseg explain"
+"""What a sheet's file says about itself."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,25 @@ def _semantics(config: IPSegConfig) -> list[int]:
     other = [OTHER] if config.decoupling else []
     neither = [NO_CHANNEL] if config.known_classes == "negative" else []
     return [PURE, UNKNOWN_THING, *other, IGNORED, *neither]
+
+
+# ---- the file ---------------------------------------------------------------------------------------------------
+
+
+def require_place(out: Path, *read: Path | None) -> None:
+    """Raise if the sheet would take the place of a picture that is read, or of anything but an earlier sheet."""
+    if out.exists() and any(path and path.exists() and out.samefile(path) for path in read):
+        raise UserError(f"--out {out} would overwrite a picture that is read.")
+    require_output(out, (".png",), f"Software\0{DRAWN_BY}".encode())
+
+
+def save_sheet(sheet: Image.Image, out: Path) -> None:
+    """Write it, whole or not at all, with the word that it is a sheet."""
+    about = PngInfo()
+    about.add_text("Software", DRAWN_BY)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as temporary:
+        sheet.save(temporary, format="PNG", pnginfo=about)
 
 
 # ---- the picture ------------------------------------------------------------------------------------------------

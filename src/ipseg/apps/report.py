@@ -12,7 +12,7 @@ from typing import Any
 from ipseg.apps.compare import compare
 from ipseg.apps.report_pictures import Shelf, gallery, memory, varied
 from ipseg.errors import UserError
-from ipseg.files import read_json, write_text
+from ipseg.files import read_json, require_output, write_text
 from ipseg.report.chapter import Chapter, Gallery, Remembered
 from ipseg.report.compare import Line, Section
 from ipseg.report.groups import drawn
@@ -22,6 +22,8 @@ from ipseg.report.plots import Curves
 
 POINTS = 60
 """Of a loss in one step: more cannot be told apart in a plot."""
+MARK = b"default-src 'none'; img-src data:"
+"""Stands in the head of every page of ours: others seldom forbid themselves the network."""
 Tell = Callable[[str], None]
 
 
@@ -54,8 +56,7 @@ def report(
 
 def require_place(out: Path) -> None:
     """Raise if the page cannot be written there; training may be long past, but drawing takes a while too."""
-    if out.is_dir():
-        raise UserError(f"--out {out} is a folder; name a file, for example {out / 'report.html'}.")
+    require_output(out, (".html", ".htm"), MARK)
     if not out.resolve().parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is missing.")
 

@@ -48,7 +48,8 @@ def describe_plan(recipe: Recipe, folder: Path) -> Plan:
     try:
         recipe.require_trainable()
         choose_device(recipe.device)
-        method = recipe.method.build(recipe.model, pretrained=recipe.model.backbone.weights != "imagenet")  # no download
+        downloads = recipe.model.backbone.weights == "imagenet"
+        method = recipe.method.build(recipe.model, pretrained=not downloads)
         source = recipe.source()
         scenario = recipe.scenario.build(source.name, source.classes)
         method.begin_step(scenario.steps[0])

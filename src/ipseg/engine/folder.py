@@ -168,7 +168,7 @@ class RunFolder:
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(f"another process is learning in {self.path}; wait for it, or stop it first.") from error
+                raise UserError(f"another process is learning in {self.path}; wait for it, or stop it.") from error
             except (ImportError, OSError):
                 pass
             yield

@@ -28,7 +28,9 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UserError(f'no device "{name}"; valid: auto, cpu, cuda, cuda:1, mps.') from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f'device is "{name}", but torch sees no GPU here. Use --set device=cpu, or see `ipseg doctor`.')
+        raise UserError(
+            f'device is "{name}", but torch sees no GPU here. Choose the device cpu or auto; see `ipseg doctor`.'
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f'device is "{name}", but there are {torch.cuda.device_count()} GPUs here.')
     if device.type == "mps" and not torch.backends.mps.is_available():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import zlib
@@ -15,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ipseg.errors import UserError
+from ipseg.errors import FULL, UserError
 from ipseg.files import replacing
 
 
@@ -28,15 +27,16 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         try:
             save_file(plain, temporary, metadata=header)
         except SafetensorError as error:  # it has no number of its own for a full disk
-            if f"os error {errno.ENOSPC}" in str(error):
-                raise OSError(errno.ENOSPC, str(error)) from error
+            for number in FULL:
+                if f"os error {number}" in str(error):
+                    raise OSError(number, str(error)) from error
             raise
 
 
 def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and facts; a damaged file is refused by name."""
     if not path.is_file():
-        raise UserError(f"{what} is missing: {path}.")
+        raise UserError(f"{what} is missing: {path}. {_remedy(path)}")
     try:
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}
@@ -44,13 +44,20 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
         facts = dict(json.loads(header["facts"]))
         whole = header["checksum"] == str(_checksum(tensors, header["facts"]))
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-        raise UserError(f"{what} is damaged: {path} ({error}). {_REMEDY}") from error
+        raise UserError(f"{what} is damaged: {path} ({error}). {_remedy(path)}") from error
     if not whole:
-        raise UserError(f"{what} is damaged: {path} does not have the checksum it was written with. {_REMEDY}")
+        raise UserError(f"{what} is damaged: {path} does not have the checksum it was written with. {_remedy(path)}")
     return tensors, facts
 
 
-_REMEDY = "Put a whole copy in its place, or delete it: the run then goes on from what stands before it."
+def _remedy(path: Path) -> str:
+    """What to do about a file of a run. Steps stand on each other, so that none can be learned anew alone."""
+    if path.name.startswith("checkpoint"):
+        return "Delete it: --resume then begins this step anew."
+    return (
+        "Put a whole copy in its place. If there is none, but the data is there, delete the folder of this step and "
+        "those of all later ones: --resume then learns these steps anew."
+    )
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
