@@ -34,7 +34,7 @@ def learn(
     out: Annotated[Path, typer.Option("--out", metavar="RUN2", help="The new run's folder.")],
     data_format: Annotated[str, typer.Option("--format", help="What kind of data it is.")] = "folder",
     val: Annotated[
-        Path | None, typer.Option("--val", metavar="DIR", help="Measure on this folder's pictures (images/, masks/).")
+        Path | None, typer.Option("--val", metavar="DIR", help="Measure on this folder's val.txt, or all its pictures.")
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")

@@ -91,6 +91,16 @@ def test_joint_training_stands_beside_every_scenario_in_its_groups(copies):
     assert [cell.text for cell in beside[0].lines[1].cells[:3]] == ["80.0", "40.0", "64.0"]
 
 
+def test_joint_training_is_no_bound_of_a_grown_run(copies):
+    """That was measured on pictures of its own."""
+    iou = {"background": 0.9, "cow": 0.8, "bus": 0.7, "horse": 0.5, "car": 0.3}
+    step = {"step": 0, "new": ["cow", "bus", "horse", "car"], "iou": iou, "miou": {"all": 0.64, "base": 0.64}}
+    joint = copies("joint", [], name="joint", scenario="scenes/joint", steps=[step], info={"steps": 1})
+    found = compare([joint, copies("grown", [], scenario="scenes/grown")])
+    assert [len(section.lines) for section in found] == [1, 1]
+    assert not any(line.bound for section in found for line in section.lines)
+
+
 @pytest.mark.parametrize(
     ("changes", "paper"),
     [

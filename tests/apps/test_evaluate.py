@@ -120,12 +120,29 @@ def test_other_data_is_read_by_its_own_class_values(tiny_run, scenes_folder):
     assert elsewhere.images == 8
 
 
-def test_other_data_needs_only_the_classes_learned_so_far(tiny_run, scenes_folder):
+def test_a_class_that_the_data_does_not_annotate_is_not_measured(tiny_run, scenes_folder):
     folder = scenes_folder(("bus", "cow"))
-    assert set(evaluate_again(tiny_run, 0, data=folder, quiet=True).iou) == {"background", "cow", "bus"}
+    assert evaluate_again(tiny_run, 0, data=folder, quiet=True).measured == {"background", "cow", "bus"}
+    after = evaluate_again(tiny_run, data=folder, quiet=True)
+    assert (after.iou["horse"], after.iou["car"]) == (None, None)
+    assert after.measured == {"background", "cow", "bus"}
     result = call("evaluate", tiny_run, "--data", folder)
+    assert result.exit_code == 0, result.output
+    assert "Not in their masks, so not measured: horse, car." in " ".join(result.output.split())
+
+
+def test_data_of_later_classes_alone_measures_nothing(tiny_run, scenes_folder):
+    """Background would be right everywhere: wherever the model says a class, nobody knows."""
+    result = evaluate_again(tiny_run, 0, data=scenes_folder(("horse", "car")), quiet=True)
+    assert result.iou == {"background": None, "cow": None, "bus": None}
+    assert set(result.miou.values()) == {None}
+    assert (result.image_accuracy, result.images) == (None, 8)
+
+
+def test_data_without_any_class_of_the_run_is_refused(tiny_run, scenes_folder):
+    result = call("evaluate", tiny_run, "--data", scenes_folder(("cup", "spoon")))
     assert result.exit_code == 2
-    assert "no class horse, car" in result.stderr
+    assert "none of the classes cow, bus, horse, car" in result.stderr
 
 
 def test_other_data_with_a_val_list_is_measured_on_that(tiny_run, scenes_folder):
@@ -133,6 +150,38 @@ def test_other_data_with_a_val_list_is_measured_on_that(tiny_run, scenes_folder)
     (folder / "train.txt").write_text("000000\n")
     (folder / "val.txt").write_text("000001\n000002\n")
     assert evaluate_again(tiny_run, data=folder, quiet=True).images == 2
+
+
+def test_of_the_runs_own_folder_its_validation_pictures_are_measured(names_only, tmp_path):
+    """Two of the ten pictures; the other eight it has learned from."""
+    own = evaluate_again(names_only, quiet=True)
+    assert own.images == 2
+    (tmp_path / "link").symlink_to(tmp_path / "old", target_is_directory=True)
+    for path in (tmp_path / "old", tmp_path / "base" / ".." / "old", tmp_path / "link"):
+        assert evaluate_again(names_only, data=path, quiet=True) == own
+    moved = (tmp_path / "old").rename(tmp_path / "moved")
+    assert evaluate_again(names_only, data=moved, quiet=True).images == 10
+
+
+def test_held_out_pictures_of_the_own_folder_are_measured_not_those_of_its_list(names_only, tmp_path):
+    names = sorted(path.stem for path in (tmp_path / "old" / "masks").iterdir())
+    (tmp_path / "old" / "train.txt").write_text("\n".join(names[:7]))
+    (tmp_path / "old" / "val.txt").write_text("\n".join(names[7:]))
+    assert evaluate_again(names_only, data=tmp_path / "old", quiet=True).images == 3
+    share = ["evaluation.held_out=0.8"]
+    held_out = evaluate_again(names_only, assignments=share, quiet=True)
+    assert evaluate_again(names_only, assignments=share, data=tmp_path / "old", quiet=True) == held_out
+    assert held_out.images > 3
+
+
+def test_the_own_folders_list_is_measured_when_what_was_learned_from_is_gone(names_only, tmp_path):
+    names = sorted(path.stem for path in (tmp_path / "old" / "masks").iterdir())
+    (tmp_path / "old" / "train.txt").write_text("\n".join(names[:7]))
+    (tmp_path / "old" / "val.txt").write_text("\n".join(names[7:]))
+    for name in names[:7]:
+        for folder in ("images", "masks"):
+            (tmp_path / "old" / folder / f"{name}.png").unlink()
+    assert evaluate_again(names_only, data=tmp_path / "old", quiet=True).images == 3
 
 
 def test_one_picture_is_enough_to_measure_on(tiny_run, scenes_folder):
@@ -169,7 +218,7 @@ def test_a_folder_without_any_mask_cannot_be_measured_on(tiny_run, scenes_folder
         path.unlink()
     result = call("evaluate", tiny_run, "--data", folder)
     assert result.exit_code == 2
-    assert "names no pictures" in result.stderr
+    assert "holds no .png" in result.stderr
     assert "val_share" not in result.stderr
 
 

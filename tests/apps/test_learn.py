@@ -124,7 +124,25 @@ def test_the_new_run_can_be_used_like_any_other(grown, tmp_path):
     recorded = RunResult.read(grown / "run" / "results.json").steps[2]
     assert evaluate_again(grown / "run", quiet=True) == recorded
     assert evaluate_again(grown / "run", 0, quiet=True).iou["red"] is not None  # which the new data annotates
-    assert "no class green" in call("evaluate", grown / "run", "--step", 1, "--data", grown / "new").stderr
+
+
+def test_the_old_classes_of_the_new_run_can_be_measured_on_old_data(grown, make_folder_data):
+    old = make_folder_data("old", classes=("red", "green"), count=4)
+    result = evaluate_again(grown / "run", data=old, quiet=True)
+    assert result.measured == {"background", "red", "green"}
+    assert result.iou["sheep"] is None
+    told = call("evaluate", grown / "run", "--data", old)
+    assert told.exit_code == 0, told.output
+    assert "so not measured: sheep" in told.output
+
+
+def test_an_old_step_can_be_asked_for_though_the_new_data_annotates_none_of_its_classes(grown, tmp_path):
+    new = shutil.copytree(grown / "new", tmp_path / "new")
+    (new / "classes.txt").write_text("goat\nsheep\ncup\n")  # red has another name
+    told = call("evaluate", grown / "run", "--step", 1, "--set", f"data.path={new}")
+    assert told.exit_code == 0, told.output
+    assert "so not measured: red, green" in told.output
+    assert "100.0" not in told.output
 
 
 def as_voc(folder: Path, root: Path) -> Path:
@@ -189,6 +207,32 @@ def test_one_more_and_one_more_again(grown, tmp_path):
     assert contents(grown / "run") == before
 
 
+def test_of_the_old_runs_data_the_validation_pictures_are_measured(names_only, make_folder_data, tmp_path):
+    """Given as --val, for it is the one folder that annotates the old classes; eight of ten were learned from."""
+    new = make_folder_data("new", classes=("sheep",), count=6)
+    report = learn(names_only, new, ["sheep"], tmp_path / "run", val=tmp_path / "old", quiet=True)
+    assert (report["validation"]["pictures"], report["validation"]["own_split"]) == (2, True)
+    assert any("on 2 validation pictures" in line for line in growth_lines(report))
+
+
+def test_pictures_of_another_folder_are_not_called_validation_pictures(grown, make_folder_data, tmp_path):
+    other = make_folder_data("other", classes=("red", "green", "sheep"), count=6)
+    words = ["learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--val", other]
+    done = call(*words, "--out", tmp_path / "run", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert "on 6 pictures of --val" in done.output
+    assert "validation pictures" not in done.output
+
+
+def test_what_is_held_out_of_the_new_data_is_measured_and_not_learned(grown, tmp_path):
+    change = ["evaluation.held_out=0.4"]
+    report = learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", assignments=change, quiet=True)
+    recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2]
+    assert evaluate_again(tmp_path / "run", quiet=True) == recorded
+    before = json.loads((grown / "run" / "learn.json").read_text())
+    assert report["pictures"] < before["pictures"]
+
+
 # ---- memory -----------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +256,30 @@ def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only
     assert done.exit_code == 0, done.output
     assert "no remembered picture" in done.output
     assert json.loads((tmp_path / "run" / "learn.json").read_text())["memory"] is None
+
+
+def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(grown, tmp_path):
+    """The data is not to blame: this memory had copies."""
+    shutil.copytree(grown / "base", tmp_path / "base")
+    for memory in (tmp_path / "base").glob("step_*/memory"):
+        shutil.rmtree(memory)
+    words = ["learn", tmp_path / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    refused = call(*words, "--quiet")
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert "has no memory after step 1" in said
+    assert "deleted, or left out of a pack" in said
+    assert "--no-memory" in said
+    assert "memory.store" not in said
+    done = call(*words, "--quiet", "--no-memory")
+    assert done.exit_code == 0, done.output
+
+
+def test_a_damaged_memory_is_not_put_down_to_the_data(grown, tmp_path):
+    shutil.copytree(grown / "base", tmp_path / "base")
+    (tmp_path / "base" / "step_01" / "memory" / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match=r"damaged(.|\n)*Put a whole copy of it in its place, or .*--no-memory"):
+        learn(tmp_path / "base", grown / "new", ["sheep"], tmp_path / "run")
 
 
 # ---- stopped and gone on ----------------------------------------------------------------------------------------

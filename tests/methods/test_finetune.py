@@ -67,5 +67,13 @@ def test_joint_training_is_one_step_or_none(scenario):
     method = JointConfig().build(MODEL)
     method.begin_step(whole.steps[0])
     assert method.predict(torch.rand(1, 3, 64, 64)).scores.shape[1] == 3
-    with pytest.raises(UserError, match=r"joint learns all classes at once; here dog, emu .* scenario\.name to joint"):
+    with pytest.raises(UserError, match=r"joint learns all classes at once; here dog, emu .* scenario\.name joint"):
         JointConfig().build(MODEL).begin_step(scenario.steps[0])
+
+
+def test_what_joint_training_advises_can_be_done_with_a_finished_run_too():
+    grown = ScenarioConfig(name="grown", steps=(("cat", "cow"), ("dog",))).build("toy", ("cat", "cow", "dog"))
+    with pytest.raises(UserError, match="here dog come in a later step") as caught:
+        JointConfig().build(MODEL).begin_step(grown.steps[0])
+    assert "Train a run of another method" in str(caught.value)
+    assert " Set " not in str(caught.value)  # `ipseg learn` lets nobody set method or scenario

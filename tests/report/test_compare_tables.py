@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -47,6 +48,37 @@ def test_scenarios_stand_in_tables_of_their_own_and_have_their_own_best(entry):
     found = sections([entry("a", 0.5), entry("b", 0.6), entry("c", 0.9, setting="disjoint")])
     assert [section.title for section in found] == ["scenes/3-1 overlap", "scenes/3-1 disjoint"]
     assert [[line.name for line in section.lines if line.cells[2].best] for section in found] == [["b"], []]
+
+
+GROWN = {"scenario": "folder/grown", "steps": (("cow", "bus"), ("cat",), ("sheep",))}
+
+
+def test_grown_runs_of_other_classes_are_no_rivals(entry):
+    """One scenario's name stands for all of them: what they learned and were measured on tells them apart."""
+    more = GROWN | {"steps": (*GROWN["steps"], ("goat",))}
+    found = sections([entry("a", 0.5, **GROWN), entry("more", 0.9, **more), entry("b", 0.6, **GROWN)])
+    assert [section.title for section in found] == [
+        "folder/grown (cow, bus + cat + sheep) overlap",
+        "folder/grown (cow, bus + cat + sheep + goat) overlap",
+    ]
+    assert [[line.name for line in section.lines if line.cells[2].best] for section in found] == [["b"], []]
+    assert any("the same classes" in note for note in notes(found))
+    assert {row["scenario"] for row in as_json(found)} == {section.scenario for section in found}
+    assert not any("grown" in note for note in notes(sections([entry("a")])))
+
+
+def test_grown_runs_that_were_measured_on_other_classes_are_no_rivals(entry):
+    whole, part = entry("whole", 0.5, **GROWN), entry("part", 0.9, **GROWN)
+    last = part.result.steps[-1]
+    seen = replace(last, iou=last.iou | {"cow": None, "bus": None, "cat": None})
+    part = replace(part, result=replace(part.result, steps=(*part.result.steps[:-1], seen)))
+    found = sections([whole, part])
+    assert found[1].title == "folder/grown (cow, bus + cat + sheep; measured: sheep) overlap"
+    assert not any(cell.best for section in found for line in section.lines for cell in line.cells)
+    assert rows(found[1])["part"][-2:] == ["–", "–"]  # average and forgetting would mix them with the steps before
+    assert "–" not in rows(found[0])["whole"][-2:]
+    assert any("empty where its steps were measured on different pictures" in note for note in notes(found))
+    assert not any("empty where" in note for note in notes(found[:1]))
 
 
 def test_an_unfinished_run_is_shown_as_such_and_counts_nowhere(entry):

@@ -103,11 +103,15 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
 
 
 def with_bounds(entries: Sequence[Entry]) -> list[Entry]:
-    """Joint training stands in the table of every scenario that ends with the same classes, grouped as that one."""
+    """Joint training stands in the table of every scenario that ends with the same classes, grouped as that one.
+
+    Not beside grown runs: they were measured on other pictures.
+    """
     rivals = [entry for entry in entries if not _joint(entry)]
     places: dict[tuple[str, str], RunResult] = {}
     for run in (entry.result for entry in rivals if entry.result.complete and entry.result.steps):
-        places.setdefault((run.scenario, run.setting), run)
+        if not run.grown:
+            places.setdefault((run.scenario, run.setting), run)
     bounds = []
     for joint in filter(_joint, entries):
         fitting = [run for run in places.values() if _same_classes(joint.result, run)]

@@ -9,18 +9,22 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from ipseg.apps.model import finished_step, inference_recipe
 from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
 from ipseg.engine.experiment import measure, restore
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import choose_device
 from ipseg.engine.team import Team
 from ipseg.errors import UserError
-from ipseg.evaluation.results import StepResult
+from ipseg.evaluation.metrics import miou_groups
+from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.progress import silence
 from ipseg.report.rows import percent
+from ipseg.scenario.split import Scenario, Step
 
 
 def evaluate_again(
@@ -31,27 +35,52 @@ def evaluate_again(
     *,
     quiet: bool = False,
 ) -> StepResult:
-    """Measure the model after a step. Nothing in the run's folder changes."""
+    """Measure the model after a step, on the classes that the data annotates. Nothing in the run's folder changes."""
     folder = RunFolder.open(run)
     recipe = inference_recipe(folder, assignments)
     device = choose_device(recipe.device)
     learned = folder.scenario(recipe)
     chosen = learned.steps[finished_step(folder, step)]
-    source = recipe.source() if data is None else folder_source(data)
-    missing = [name for name in chosen.seen if name not in source.classes]
-    if missing and (data is not None or len(missing) == len(chosen.seen)):  # a grown run's own data may lack old ones
+    source = recipe.source() if data is None else pictures_of(data, recipe)[0]
+    if not set(learned.order) & set(source.classes):
         raise UserError(
-            f"the data has no class {', '.join(missing)}, which the model has learned. "
+            f"the data has none of the classes {', '.join(learned.order)}, which the run learns. "
             f"Its classes: {', '.join(source.classes)}. Names in classes.txt must be those of the run."
         )
     scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
+    if not set(chosen.seen) & set(source.classes):
+        return nothing_measured(scenario, chosen, len(source.val.names))
     method = restore(recipe, folder, scenario, chosen.index, device)
     with silence(wanted=quiet):
         return measure(method, recipe, source, scenario, chosen, Team(device))
 
 
+def nothing_measured(scenario: Scenario, step: Step, images: int) -> StepResult:
+    """The result on data of later steps alone, as a grown run's: a background without classes is right everywhere."""
+    values: dict[str, float | None] = dict.fromkeys([BACKGROUND, *step.seen])
+    base = scenario.steps[0].new
+    groups = miou_groups(values, base, step.seen[len(base) :])
+    return StepResult(step=step.index, new=step.new, iou=values, miou=groups, images=images)
+
+
+def pictures_of(path: Path, *recipes: Recipe) -> tuple[Source, bool]:
+    """A folder's pictures to measure on, and whether they are validation pictures of one of these runs.
+
+    Of a run's own data these alone: the others it has learned from.
+    """
+    for recipe in recipes:
+        own = getattr(recipe.data, "path", None)
+        if own is None or Path(own).expanduser().resolve() != path.expanduser().resolve():
+            continue
+        listed = isinstance(recipe.data, FolderConfig) and (path.expanduser() / "val.txt").is_file()
+        if listed and not recipe.evaluation.held_out:
+            return folder_source(path), True  # the same pictures, without a look at those that may be gone
+        return recipe.source(), True
+    return folder_source(path), False
+
+
 def folder_source(path: Path) -> Source:
-    """A folder's validation pictures; all of its pictures where it has no val.txt. Measuring reads no maps."""
+    """The pictures of a folder's val.txt; all of its pictures where it has none. Measuring reads no maps."""
     return FolderConfig(path=str(path), saliency="none").measured()
 
 
@@ -72,7 +101,10 @@ def require_outside(out: Path, run: Path) -> None:
 
 def summary_table(result: StepResult) -> Table:
     """The mIoU of the groups, and how many pictures have exactly the classes that are said to be in them."""
-    table = Table(box=box.SIMPLE_HEAD, caption=f"{result.images} pictures; in percent.", caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, caption_justify="left")
+    unknown = [name for name in result.iou if name not in result.measured and name != BACKGROUND]
+    told = f"\nNot in their masks, so not measured: {', '.join(unknown)}." if unknown else ""
+    table.caption = Text(f"{result.images} picture{'' if result.images == 1 else 's'}; in percent.{told}")
     cells = []
     for group in ("base", "new", "all", "harmonic"):
         table.add_column(f"mIoU {group}", justify="right")

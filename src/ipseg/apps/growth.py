@@ -3,7 +3,7 @@
 On remembered pictures: whether the model still says the right classes of the picture (its stored image label), and how
 many pixels that the model gave to an old class before have kept it. The second is agreement with the old model, not
 truth. Both flatter a little, for the new step has trained on these very pictures.
-On validation pictures: IoU before and after, of the classes that they annotate.
+On other pictures with masks: IoU before and after, of the classes that they annotate.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ Pair = dict[str, float | None]
 
 
 def measure_growth(
-    folder: RunFolder, recipe: Recipe, scenario: Scenario, source: Source, *, quiet: bool
+    folder: RunFolder, recipe: Recipe, scenario: Scenario, source: Source, *, own_split: bool, quiet: bool
 ) -> dict[str, Any]:
-    """The model before the last step beside the one after it, on remembered and on validation pictures."""
+    """The model before the last step beside the one after it, on remembered pictures and on those of the source.
+
+    own_split: they are validation pictures, which no step learned from. Of a folder's pictures nobody knows that.
+    """
     device = choose_device(recipe.device)
     before, after = scenario.steps[-2:]
     models = [restore(recipe, folder, scenario, step.index, device) for step in (before, after)]
@@ -54,7 +57,11 @@ def measure_growth(
     return {
         "memory": on_memory(models[0], models[1], memory, before.seen, device, quiet=quiet) if len(memory) else None,
         "validation": on_validation(results[0].iou, results[1].iou, before.seen, after.new)
-        | {"pictures": results[1].images, "not_annotated": [n for n in after.seen if n not in source.classes]},
+        | {
+            "pictures": results[1].images,
+            "own_split": own_split,
+            "not_annotated": [name for name in after.seen if name not in source.classes],
+        },
     }
 
 
@@ -134,10 +141,16 @@ def growth_table(report: dict[str, Any]) -> Table:
         table.add_row(Text(name, style="bold"), *["–"] * 4, *map(percent, validation["iou"][name].values()))
     table.caption = Text(
         "In percent; bold: new. In picture: F1 of what is said of remembered pictures against their stored labels.\n"
-        "Pixels kept: of those the old model gave to the class. IoU: on validation pictures, where they annotate it.",
+        "Pixels kept: of those the old model gave to the class. "
+        f"IoU: on {_kind(validation)}, where they annotate it.",
         style="dim",
     )
     return table
+
+
+def _kind(validation: dict[str, Any]) -> str:
+    """What was measured on. A folder's pictures may have been learned from, so they validate nothing."""
+    return "validation pictures" if validation["own_split"] else "pictures of --val"
 
 
 def growth_lines(report: dict[str, Any]) -> list[str]:
@@ -154,10 +167,10 @@ def growth_lines(report: dict[str, Any]) -> list[str]:
         lines.append("old classes: no remembered picture to look at")
     old = validation["old"]
     if old["before"] is None:
-        lines.append("old classes on validation pictures: not annotated there; --val FOLDER with their masks tells")
+        lines.append(f"old classes on {_kind(validation)}: not annotated there; --val FOLDER with their masks tells")
     else:
         lines.append(
-            f"old classes on {validation['pictures']} validation pictures: "
+            f"old classes on {validation['pictures']} {_kind(validation)}: "
             f"mIoU {percent(old['before'])} -> {percent(old['after'])}"
         )
     if validation["not_annotated"] and old["before"] is not None:

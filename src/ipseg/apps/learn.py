@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipseg.apps.evaluate import pictures_of
 from ipseg.apps.growth import measure_growth
 from ipseg.config import Settings, override
 from ipseg.data.memory import NoPictures, ReplayMemory
@@ -65,11 +66,11 @@ def learn(
         plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments)
         goes_on = resume and (out / "run.json").is_file()
         folder = RunFolder.check(out, plan.recipe, resume=goes_on)
-        measured_on = validation(plan, val)
+        measured_on, own = validation(plan, val)
         if not goes_on:
             begin(plan, folder, memory=memory)
         run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
-        growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, quiet=quiet)
+        growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
     report = {
         "version": VERSION,
         "from": str(run),
@@ -114,6 +115,7 @@ def make_plan(
     source = data_config(values["data"]).build()
     require_new(classes, learned.order, source.classes, base.path, data)
     recipe = make_recipe(values)
+    source = recipe.source()  # without what is held out
     scenario = recipe.scenario.build(source.name, source.classes)
     StepView(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
     return Plan(base, len(learned.steps), recipe, source, scenario)
@@ -174,19 +176,17 @@ def require_free(assignment: str) -> None:
         )
 
 
-def validation(plan: Plan, path: Path | None) -> Source:
-    """The pictures to measure on: those given, or the new data's own validation pictures."""
+def validation(plan: Plan, path: Path | None) -> tuple[Source, bool]:
+    """The pictures to measure on, and whether they are validation pictures of the new data or of the old run."""
     if path is None:
-        return plan.source
-    from ipseg.apps.evaluate import folder_source
-
-    source = folder_source(path)
+        return plan.source, True
+    source, own = pictures_of(path, plan.recipe, make_recipe(plan.base.settings()))
     if not set(plan.scenario.order) & set(source.classes):
         raise UserError(
             f"--val {path} has none of the classes {', '.join(plan.scenario.order)}. "
             f"It has {', '.join(source.classes)}."
         )
-    return source
+    return source, own
 
 
 # ---- the new run ------------------------------------------------------------------------------------------------
@@ -215,18 +215,22 @@ def begin(plan: Plan, folder: RunFolder, *, memory: bool) -> None:
 
 def inherited(base: RunFolder, step: int) -> ReplayMemory:
     """What the run remembers, with its pictures: copies, or those of its data set if that is still there."""
+    place = base.step(step) / "memory"
+    without = "or learn without the memory: --no-memory. The old classes suffer then."
+    if not place.is_dir():
+        raise UserError(
+            f"{base.path} has no memory after step {step}: {place} is not there. It was deleted, or left out of a pack."
+            f"\nPut it back if you have it elsewhere, {without}"
+        )
+    advice = "Put a whole copy of it in its place"
     try:
-        memory = ReplayMemory.load(base.step(step) / "memory", NoPictures())
-        missing = memory.without_copy()
-        if not missing:
+        memory = ReplayMemory.load(place, NoPictures())
+        if not memory.without_copy():
             return memory
-        split = make_recipe(base.settings()).data.build().train
-        memory = ReplayMemory.load(base.step(step) / "memory", split)
+        advice = "What has no copy in it (memory.store: path has none) needs the old data where it was. Bring it back"
+        memory = ReplayMemory.load(place, make_recipe(base.settings()).data.build().train)
         for index in range(len(memory)):
             memory.picture(index)
     except UserError as error:
-        raise UserError(
-            f"the memory of {base.path} cannot be used: {error}\nA memory of names (memory.store: path) needs the old "
-            "data where it was. Bring it back, or learn without the memory: --no-memory. The old classes suffer then."
-        ) from error
+        raise UserError(f"the memory of {base.path} cannot be used: {error}\n{advice}, {without}") from error
     return memory

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipseg.files import read_json, write_json
 from ipseg.scenario.split import BACKGROUND as BACKGROUND  # noqa: PLC0414 - readers of results use it
+from ipseg.scenario.split import GROWN
 
 VERSION = 2
 """Of results.json and step.json. 2 has `confusion`; files of version 1 are read as ever."""
@@ -22,7 +23,7 @@ class StepResult:
     new: tuple[str, ...]
     """Classes learned in this step."""
     iou: dict[str, float | None]
-    """IoU of background and every seen class, in the order of learning; null where validation holds none of it."""
+    """IoU of background and every seen class, in the order of learning; null where the pictures say nothing of it."""
     miou: dict[str, float | None]
     """all, base (with background), new (null at step 0), harmonic, background, base_foreground, new_foreground."""
     image_accuracy: dict[str, dict[str, float | None]] | None = None
@@ -30,9 +31,14 @@ class StepResult:
     image_f1: dict[str, dict[str, float | None]] | None = None
     """The same groups and readings as macro-F1."""
     images: int = 0
-    """Validation images counted."""
+    """Pictures counted."""
     confusion: dict[str, dict[str, int]] | None = None
     """True class -> predicted class -> pixels, where there are any; null in files of version 1."""
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """What has an IoU."""
+        return frozenset(name for name, value in self.iou.items() if value is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +59,29 @@ class RunResult:
         """Whether every step of the scenario has been measured."""
         return bool(len(self.steps) == self.info.get("steps", len(self.steps)))
 
+    @property
+    def grown(self) -> bool:
+        """Whether `ipseg learn` made it, with other data than that of the steps before."""
+        return self.scenario.rpartition("/")[2] == GROWN
+
+    @property
+    def measured_alike(self) -> bool:
+        """Whether numbers of its steps belong together; those of a grown run may be of other pictures and classes."""
+        if not self.grown or not self.steps:
+            return True
+        last = self.steps[-1]
+        return all(
+            step.images == last.images and step.measured == last.measured & step.iou.keys() for step in self.steps
+        )
+
     def final(self) -> dict[str, Any]:
         """The last step's mIoU, the average over steps, and the forgetting of each class."""
         if not self.steps:
             return {}
         averaged = [step.miou["all"] for step in self.steps if step.miou["all"] is not None]
         lost = forgetting(self.steps)
+        if not self.measured_alike:
+            averaged, lost = [], dict.fromkeys(lost)
         known = [value for value in lost.values() if value is not None]
         return {
             "miou": dict(self.steps[-1].miou),

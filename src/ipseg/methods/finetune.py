@@ -61,6 +61,7 @@ class Joint(Finetune):
         if step.index > 0 or step.future:
             raise UserError(
                 f"method joint learns all classes at once; here {', '.join(step.future or step.new)} come in a later "
-                "step. Set scenario.name to joint, or the method to finetune."
+                "step, which no joint run can learn. Train a run of another method, such as finetune, or one with all "
+                "these classes at once: scenario.name joint."
             )
         super().begin_step(step)

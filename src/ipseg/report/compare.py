@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.evaluation.results import RunResult
-from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, numbers, percent
+from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, learned_and_measured, numbers, percent
 
 MOST_TOLD = 3
 """Settings that tell rows of one name apart."""
+Place = tuple[str, str, tuple[tuple[str, ...], ...], frozenset[str]]
+"""Scenario and setting; of a grown run also the classes of its steps, and those that it was measured on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ class Section:
     """The runs of one scenario."""
 
     scenario: str
+    """Of grown runs also their classes: "grown" alone says nothing of them."""
     setting: str
     lines: Sequence[Line]
 
@@ -98,6 +101,14 @@ def notes(sections: Sequence[Section]) -> list[str]:
         said.append(f"{DAGGER} saw labels that a step must not see ({', '.join(seen)}): a bound, not a rival")
     if any(line.state for line in lines):
         said.append("a run that is not finished has no numbers here and counts nowhere")
+    results = [entry.result for line in lines for entry in line.entries]
+    if any(result.grown for result in results):
+        said.append("grown runs share a table only if they learned, and were measured on, the same classes")
+    if any(result.complete and not result.measured_alike for result in results):
+        said.append(
+            "average and forgetting of a grown run are empty where its steps were measured on different pictures or "
+            "classes: such numbers do not belong together"
+        )
     if any(section.has_paper for section in sections):
         said.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
     return said
@@ -105,15 +116,21 @@ def notes(sections: Sequence[Section]) -> list[str]:
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
     """A section a scenario, in the order in which they come; in each the rows, bounds and unfinished runs last."""
-    scenarios = dict.fromkeys((entry.result.scenario, entry.result.setting) for entry in entries)
-    return [
-        Section(scenario, setting, _lines([entry for entry in entries if _of(entry) == (scenario, setting)]))
-        for scenario, setting in scenarios
-    ]
+    places: dict[Place, list[Entry]] = {}
+    for entry in entries:
+        places.setdefault(_place(entry.result), []).append(entry)
+    return [Section(_scenario(found[0].result), found[0].result.setting, _lines(found)) for found in places.values()]
 
 
-def _of(entry: Entry) -> tuple[str, str]:
-    return entry.result.scenario, entry.result.setting
+def _place(result: RunResult) -> Place:
+    """Runs of one place are rivals. Grown ones have one name for all scenarios, so their classes count."""
+    learned = tuple(step.new for step in result.steps) if result.grown else ()
+    measured = result.steps[-1].measured if learned else frozenset()
+    return result.scenario, result.setting, learned, measured
+
+
+def _scenario(result: RunResult) -> str:
+    return f"{result.scenario} ({learned_and_measured(result)})" if result.grown and result.steps else result.scenario
 
 
 def _lines(entries: Sequence[Entry]) -> list[Line]:
