@@ -15,9 +15,9 @@ from ipseg.apps.model import inference_recipe
 from ipseg.data.batch import Batch
 from ipseg.data.source import Source
 from ipseg.engine.evaluate import batches
-from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
+from ipseg.engine.start import restore
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team
 from ipseg.errors import UserError

@@ -23,13 +23,14 @@ from ipseg.data.loading import room
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
-from ipseg.engine.experiment import one_pass, remembered, restore
+from ipseg.engine.experiment import one_pass, remembered
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.recipe_files import with_changes
+from ipseg.engine.start import begin, restore
 from ipseg.engine.system import choose_device, seed_all, set_deterministic
-from ipseg.methods.base import prepare, replayed_labels
+from ipseg.methods.base import prepare
 from ipseg.methods.ipseg_config import IPSegConfig
 
 WAYS = {
@@ -44,13 +45,9 @@ PART = 50
 def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> tuple[Any, BatchStream]:
     """The method in step 1, and its batches."""
     scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
-    step = scenario.steps[1]
-    method, memory = restore(recipe, folder, scenario, 0, device), remembered(folder, step, source)
-    view = StepView(source.train, scenario, step, oracle=False)
-    memory.show(replayed_labels(recipe.method), view)
-    seed_all(recipe.seed, step.index)
-    method.begin_step(step)
-    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    view = StepView(source.train, scenario, scenario.steps[1])
+    method, memory = restore(recipe, folder, scenario, 0, device), remembered(recipe, folder, view)
+    begin(method, recipe, view.step, device)
     plan, keep = method.plan(training.batch_size, len(memory)), room(training.cache_gb)
     settings = {"crop": training.crop, "scales": training.scale, "flip": training.flip, "seed": recipe.seed}
     stream = BatchStream(view, memory, plan, device=device, keep=keep, workers=training.workers, **settings)  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ from ipseg.apps.pack import SETTINGS, fingerprint, network_of
 from ipseg.apps.pack_checks import opened, read_manifest
 from ipseg.config import build
 from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.engine.experiment import restore, summarise
+from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.start import restore
 from ipseg.errors import UserError
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Scenario

@@ -21,9 +21,10 @@ from rich.text import Text
 
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.data.source import Source
-from ipseg.engine.experiment import measure, restore
+from ipseg.engine.experiment import measure
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
+from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
 from ipseg.engine.team import Team
 from ipseg.evaluation.image_level import ImageLevel

@@ -13,9 +13,9 @@ from PIL import Image
 
 from ipseg.config import flat, override, to_dict
 from ipseg.data.pictures import read_image, rgb
-from ipseg.engine.experiment import restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.methods.base import Method

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ipseg.apps.model import as_tensor, inference_recipe
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.data.source import Source
-from ipseg.engine.experiment import load, restore
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
+from ipseg.engine.start import load, restore
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.methods.base import Method

@@ -14,15 +14,14 @@ from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
-from ipseg.engine.base_step import shared_base
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import Follower, RunFolder
 from ipseg.engine.progress import Clock
 from ipseg.engine.recipe import Recipe
-from ipseg.engine.system import many_sizes, seed_all, set_deterministic
+from ipseg.engine.start import begin, load, make_start
+from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
-from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method, end_step, prepare, replayed_labels
 from ipseg.progress import Meter, silence
@@ -53,32 +52,18 @@ def run(
 
 
 def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_step: AfterStep) -> RunResult:
-    scenario = recipe.scenario.build(source.name, source.classes)
-    folder.require_fitting(scenario)
-    base = None if folder.finished() else shared_base(recipe, scenario)
-    oracle = bool(list(recipe.method.oracle()))
-    done = base.steps if base else folder.finished()
-    to_learn = scenario.steps[0 if base and not base.whole else done :]
-    views = [StepView(source.train, scenario, step, oracle=oracle) for step in to_learn]  # each sees its own labels
-    set_deterministic(wanted=recipe.deterministic)
-    method = restore(recipe, base.folder if base else folder, scenario, done - 1, team.device)
-    if base and not base.whole:
-        method = restore(recipe, folder, scenario, -1, team.device)  # remembers and measures from the beginning
-    for view in views[:1]:
-        begin(method, recipe, view.step, team.device)
+    start = make_start(recipe, folder, source, team.device)
+    scenario, method = start.scenario, start.method
     team.wait()  # nobody may find what another has begun to write
-    folder.create(recipe, scenario)  # what could be wrong has been found by now
+    folder.create(recipe, scenario)
     with folder.held():
-        if base:
-            folder.take_from(base.folder, base.steps, whole=base.whole)
+        if start.base:
+            folder.take_from(start.base.folder, start.base.steps, whole=start.base.whole)
         team.wait()
-        for view in views:
-            if view is not views[0]:
+        for view in start.views:
+            if view is not start.views[0]:
                 begin(method, recipe, view.step, team.device)
-            memory, clock = remembered(folder, view.step, source), Clock()
-            memory.show(replayed_labels(recipe.method), view)
-            if oracle:
-                memory.oracle = scenario.evaluation_table(view.step)
+            memory, clock = remembered(recipe, folder, view), Clock()
             learn(method, recipe, view, memory, folder, team, clock)
             if team.leads:
                 remember(method, recipe, view, memory, folder, team.device)
@@ -98,13 +83,6 @@ def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult
     results = summarise(recipe, folder, scenario)
     folder.write_results(results)
     return results
-
-
-def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:
-    """Make the method ready for a step."""
-    seed_all(recipe.seed, step.index)
-    method.begin_step(step)
-    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def learn(
@@ -171,11 +149,15 @@ def remember(
     kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, replayed_labels(recipe.method))
 
 
-def remembered(folder: RunFolder, step: Step, source: Source) -> ReplayMemory:
-    """What the step before left; nothing before the base step."""
-    if step.index == 0:
-        return ReplayMemory([], source.train, ())
-    return ReplayMemory.load(folder.step(step.index - 1) / "memory", source.train)
+def remembered(recipe: Recipe, folder: RunFolder, view: StepView) -> ReplayMemory:
+    """What the step before left, with the labels that this one may see of it; nothing before the base step."""
+    before, memory = view.step.index - 1, ReplayMemory([], view.split, ())
+    if before >= 0:
+        memory = ReplayMemory.load(folder.step(before) / "memory", view.split)
+    memory.show(replayed_labels(recipe.method), view)
+    if list(recipe.method.oracle()):
+        memory.oracle = view.scenario.evaluation_table(view.step)
+    return memory
 
 
 def measure(method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, team: Team) -> StepResult:
@@ -183,26 +165,6 @@ def measure(method: Method, recipe: Recipe, source: Source, scenario: Scenario, 
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
     with Meter(title, len(team.share(len(source.val.names)))) as meter:
         return evaluate(method, source.val, scenario, step, recipe.evaluation, team, meter.advance)
-
-
-def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
-    """The model as it stood after a step; a fresh one for -1."""
-    seed_all(recipe.seed)
-    method = recipe.method.build(recipe.model, pretrained=step < 0)
-    for earlier in scenario.steps[: step + 1]:
-        method.begin_step(earlier)
-    if step >= 0:
-        load(method, folder, step)
-    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return method
-
-
-def load(method: Method, folder: RunFolder, step: int) -> None:
-    """Give the network the weights that a step left."""
-    try:
-        method.network.load_state_dict(folder.weights(step))
-    except RuntimeError as error:
-        raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
 
 
 def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:

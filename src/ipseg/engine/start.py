@@ -1,0 +1,76 @@
+"""Where a run begins or goes on: the steps that are left, and the model as it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ipseg.data.source import Source
+from ipseg.data.view import StepView
+from ipseg.engine.base_step import SharedBase, shared_base
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe
+from ipseg.engine.system import seed_all, set_deterministic
+from ipseg.errors import UserError
+from ipseg.methods.base import Method
+from ipseg.scenario.split import Scenario, Step
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts with. Whatever is wrong with it has been said by now, and nothing is written yet."""
+
+    scenario: Scenario
+    base: SharedBase | None
+    """The first steps, of another run."""
+    views: Sequence[StepView]
+    """The steps that are left; each sees its own labels."""
+    method: Method
+    """Ready to learn the first of them."""
+
+
+def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> Start:
+    """Begin, or go on where the folder ends."""
+    scenario = recipe.scenario.build(source.name, source.classes)
+    folder.require_fitting(scenario)
+    base = None if folder.finished() else shared_base(recipe, scenario)
+    done = base.steps if base else folder.finished()
+    again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
+    oracle = bool(list(recipe.method.oracle()))
+    views = [StepView(source.train, scenario, step, oracle=oracle) for step in scenario.steps[0 if again else done :]]
+    set_deterministic(wanted=recipe.deterministic)
+    method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
+    if again:
+        method = restore(recipe, folder, scenario, -1, device)
+    for view in views[:1]:
+        begin(method, recipe, view.step, device)
+    return Start(scenario, base, views, method)
+
+
+def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:
+    """Make the method ready for a step."""
+    seed_all(recipe.seed, step.index)
+    method.begin_step(step)
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
+    """The model as it stood after a step; a fresh one for -1."""
+    seed_all(recipe.seed)
+    method = recipe.method.build(recipe.model, pretrained=step < 0)
+    for earlier in scenario.steps[: step + 1]:
+        method.begin_step(earlier)
+    if step >= 0:
+        load(method, folder, step)
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return method
+
+
+def load(method: Method, folder: RunFolder, step: int) -> None:
+    """Give the network the weights that a step left."""
+    try:
+        method.network.load_state_dict(folder.weights(step))
+    except RuntimeError as error:
+        raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
