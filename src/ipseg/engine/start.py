@@ -42,7 +42,7 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     views = [StepView(source.train, scenario, step, oracle=oracle) for step in scenario.steps[0 if again else done :]]
     set_deterministic(wanted=recipe.deterministic)
     method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
-    if again:
+    if again:  # that was to see that the weights fit
         method = restore(recipe, folder, scenario, -1, device)
     for view in views[:1]:
         begin(method, recipe, view.step, device)
