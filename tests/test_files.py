@@ -33,7 +33,7 @@ def test_on_a_full_disk_the_old_file_stays_and_the_message_says_what_to_do(tmp_p
 
 
 def test_a_disk_too_full_for_a_temporary_file_is_explained_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr(Path, "touch", full)
     with pytest.raises(UserError, match="the disk is full"):
         write_text(tmp_path / "notes.txt", "new")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,14 +25,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise UserError(f"{path} exists and is not a plain file, so it is not replaced. Choose another name.")
     with explaining_full_disk(path), _by_its_name(path):
         before, after = TEMPORARIES.split("*")  # nothing of the own name, which may be as long as names can be
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=before, suffix=after)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
+        temporary.touch(exist_ok=False)  # with the rights that new files have here
         try:
             yield temporary
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
-            temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -109,9 +107,3 @@ def require_version(got: Any, newest: int, what: str, path: Path) -> None:
         raise UserError(f"{what} is damaged: {path} gives its version as {got!r}; valid: 1 to {newest}.")
     if got > newest:
         raise UserError(f"{what} is of format {got}, this ipseg reads up to {newest}: {path}. Update ipseg to read it.")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

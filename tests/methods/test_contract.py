@@ -17,7 +17,7 @@ from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
-from ipseg.engine import experiment
+from ipseg.engine import experiment, start
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.methods.base import Method, prepare, replayed_labels
@@ -265,7 +265,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
     last = 0 if name == "joint" else 1
     assert recipe.training.iterations(last, pictures(recipe, source)[last]) > 2
     whole = experiment.run(recipe, tmp_path / "whole", source=source, quiet=True)
-    restore = experiment.restore
+    restore = start.restore
 
     def mortal(*arguments: Any) -> Method:
         method = restore(*arguments)
@@ -284,7 +284,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
         return method
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "restore", mortal)
+        patch.setattr(start, "restore", mortal)
         with pytest.raises(Killed):
             experiment.run(recipe, tmp_path / "cut", source=source, quiet=True)
     assert (tmp_path / "cut" / f"step_{last:02d}" / "checkpoint.safetensors").is_file()

@@ -97,7 +97,7 @@ class TrainingConfig:
     are the same with any value."""
 
     checkpoint_seconds: float = 60
-    """At most this much work is lost when a run is killed."""
+    """Time between checkpoints. A kill loses the work of at most so long, and of the seconds that writing one takes."""
 
     log_every: int = 20
     """Iterations between lines of the log."""

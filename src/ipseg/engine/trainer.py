@@ -7,20 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipseg.data.stream import BatchStream
+from ipseg.engine.checkpoint import Checkpoint
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Outcome, Recorded
 from ipseg.engine.progress import say_losses
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.system import seed_all
 from ipseg.engine.team import Team
-from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.engine.track import open_tracker
 from ipseg.errors import Interrupted, UserError
 from ipseg.methods.base import Method
@@ -43,9 +42,9 @@ def train_step(
     iterations = config.iterations(step, len(stream.view))
     iterate = Iteration(method, config, team)
     learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
-    path = folder.step(step) / "checkpoint.safetensors"
-    path.parent.mkdir(exist_ok=True)
-    start = restore(path, method.network, iterate.optimiser)
+    folder.step(step).mkdir(exist_ok=True)
+    checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
+    start = checkpoint.restore()
     watch = _Watch(start, team)
     saved = time.monotonic()
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
@@ -53,6 +52,7 @@ def train_step(
     with (
         Meter(title, iterations, start) as meter,
         _stop_request() as stopped,
+        checkpoint.writing(),
         stream.batches(left) as batches,
     ):
         for iteration in left:
@@ -76,9 +76,10 @@ def train_step(
             if stop or due:
                 watch.read(done, step)
                 if team.leads:
-                    save(path, method.network, iterate.optimiser, done)
+                    checkpoint.save(done)
                 saved = time.monotonic()
                 if stop:
+                    checkpoint.wait()
                     raise Interrupted(
                         f"stopped in step {step} after iteration {done} of {iterations}; go on with --resume."
                     )
@@ -117,41 +118,6 @@ class _Watch:
 
 
 _KEPT = "The run stops here; the last good state is kept."
-
-
-def save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, iteration: int) -> None:
-    """Write what this step has changed so far."""
-    frozen = {name for name, parameter in network.named_parameters() if not parameter.requires_grad}
-    tensors = {f"network.{name}": t for name, t in network.state_dict().items() if name not in frozen}
-    for index, state in optimiser.state_dict()["state"].items():
-        tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
-    save_tensors(path, tensors, {"iteration": iteration})
-
-
-def restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:
-    """Go back to a checkpoint; returns the iteration to go on with."""
-    if not path.is_file():
-        return 0
-    tensors, facts = load_tensors(path, "the checkpoint")
-    own = network.state_dict()
-    learning = [parameter for group in optimiser.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "network":
-            if rest not in own or own[rest].shape != tensor.shape:
-                raise UserError(f"the checkpoint is of another network: {path} holds {rest}.")
-            own[rest].copy_(tensor)
-        else:
-            index, _, key = rest.partition(".")
-            state.setdefault(int(index), {})[key] = _laid_as(learning[int(index)], tensor)
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    return int(facts["iteration"])
-
-
-def _laid_as(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """A fused optimiser walks through memory: what belongs to a weight must lie there as the weight does."""
-    return torch.empty_like(parameter).copy_(tensor) if tensor.shape == parameter.shape else tensor
 
 
 @contextmanager
