@@ -38,6 +38,7 @@ WAYS = {
     "warming up": ["training.later_schedule=warm_poly"],
     "compiled": ["training.compile=true"],
     "float32": ["training.precision=float32"],
+    "norms frozen": ["method.norm_weights=frozen"],
 }
 PART = 50
 

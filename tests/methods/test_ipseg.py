@@ -60,6 +60,19 @@ def test_later_batch_normalisation_rests_everywhere_and_only_the_posterior_train
     assert all(torch.equal(statistics[name], tensor) for name, tensor in method.network.named_buffers())
 
 
+@pytest.mark.parametrize("choice", ["learned", "frozen"])
+def test_scale_and_shift_of_batch_normalisation_learn_in_later_steps_or_stay(make_method, batch, choice):
+    method = make_method(step=1, norm_weights=choice)
+    branches = (method.network.permanent, method.network.temporary[1])
+    norms = [part for branch in branches for part in branch.modules() if isinstance(part, nn.BatchNorm2d)]
+    before = [(norm.weight.clone(), norm.bias.clone()) for norm in norms]
+    learn(method, batch)
+    stayed = [
+        torch.equal(norm.weight, w) and torch.equal(norm.bias, b) for norm, (w, b) in zip(norms, before, strict=True)
+    ]
+    assert stayed == [choice == "frozen"] * len(norms)
+
+
 def test_in_the_base_step_batch_normalisation_learns(make_method):
     method = make_method(step=0)
     method.train_mode()

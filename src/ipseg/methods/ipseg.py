@@ -16,7 +16,7 @@ from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, perma
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
-from ipseg.model.freezing import frozen_copy, switch, trainable
+from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.model.moments import Moments
 from ipseg.model.network import Features, Network, logits_of
@@ -47,6 +47,8 @@ class IPSeg:
             return
         head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
         network.freeze_the_past()
+        if self.config.norm_weights == "frozen":
+            freeze_norms(network)
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""

@@ -105,6 +105,10 @@ class IPSegConfig:
     it was before the base step, which never learns; pretrained, it tells classes apart that the base step does not
     have. It takes a second pass. both: these two side by side."""
 
+    norm_weights: Literal["learned", "frozen"] = "learned"
+    """Scale and shift of batch normalisation in the branches that later steps train; the authors' code freezes them.
+    Its statistics stay either way."""
+
     permanent_lr: float = 0.1
     """The permanent branch learns at this multiple of the rate after the base step."""
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
@@ -16,7 +15,7 @@ from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.freezing import frozen_copy, switch, trainable
+from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.model.network import Features, ModelConfig, Network, logits_of
 from ipseg.scenario.split import Step
@@ -91,9 +90,7 @@ class Ssul:
         if step.index > 0:
             head.start_from(network.permanent, [UNKNOWN] * len(step.new))
             network.freeze_the_past()
-            for module in network.modules():
-                if isinstance(module, _BatchNorm):  # of several processes, too
-                    module.requires_grad_(requires_grad=False)
+            freeze_norms(network)
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere."""

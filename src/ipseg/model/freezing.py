@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def switch(module: nn.Module, *, training: bool) -> None:
@@ -25,6 +26,13 @@ def freeze(module: nn.Module) -> None:
     """No gradient, and batch statistics stay as they are."""
     module.requires_grad_(requires_grad=False)
     module.eval()
+
+
+def freeze_norms(module: nn.Module) -> None:
+    """No gradient for scale and shift of batch normalisation, that of several processes too."""
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            part.requires_grad_(requires_grad=False)
 
 
 Module = TypeVar("Module", bound=nn.Module)
