@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 import ipseg
-from ipseg.cli import app
+from commands import call, fails
 from ipseg.errors import WRONG
 
 ROOT = Path(__file__).parent.parent
@@ -34,20 +33,6 @@ COMMANDS = [
     "cost",
     "doctor",
 ]
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
-
-
-def fails(*words: object) -> str:
-    """What the command says on stderr, having ended as a user's mistake must."""
-    result = call(*words)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert result.stderr.startswith("ipseg: ")
-    assert "Traceback" not in result.output
-    return result.stderr
 
 
 def python(*words: str, **options) -> subprocess.CompletedProcess[str]:

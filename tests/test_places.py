@@ -9,28 +9,15 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from commands import call, fails
 from ipseg.apps.explain import require_place, save_sheet
-from ipseg.cli import app
 from ipseg.errors import UserError, about_a_place
 from ipseg.files import require_output, write_text
 from ipseg.report.page import render
 
 LONG = "n" * 300
 """More than any file system takes."""
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
-
-
-def fails(*words: object) -> str:
-    result = call(*words)
-    assert result.exit_code == 2, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert result.stderr.startswith("ipseg: ")
-    return result.stderr
 
 
 def trouble(number: int, *names: str) -> OSError:

@@ -4,21 +4,16 @@ import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg import UserError
 from ipseg.apps import cost as costs
 from ipseg.apps.cost import cost, scenario_of
 from ipseg.apps.train import resolve
-from ipseg.cli import app
 from ipseg.model.network import count_parameters
 from ipseg.scenario.catalog import VOC
 
 CPU = torch.device("cpu")
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 def test_the_json_has_the_documented_keys_for_every_step(tiny_run):

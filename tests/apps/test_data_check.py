@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+import commands
 from ipseg.apps.data_check import KINDS, check
 from ipseg.apps.data_report import FIRST, as_json
-from ipseg.cli import app
 from ipseg.data.ade import AdeConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.voc import VocConfig
@@ -25,7 +24,7 @@ PICTURES = {"a": (1,), "b": (1, 2), "c": (2, 3), "d": (3,), "é f": (0,)}
 
 
 def call(*words: object):
-    return CliRunner().invoke(app, ["data", "check", *map(str, words)], prog_name="ipseg")
+    return commands.call("data", "check", *words)
 
 
 def save(path: Path, *values: int, size: tuple[int, int] = SIZE) -> Path:

@@ -6,16 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps.evaluate import evaluate_again
-from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 from ipseg.evaluation.results import RunResult
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 def files(folder: Path) -> dict[str, int]:

@@ -5,21 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import ipseg
+from commands import call
 from ipseg import UserError
 from ipseg.apps import explain_sheet
 from ipseg.apps.explain import explain
 from ipseg.apps.explain_sheet import Head, View
-from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 
 pytestmark = pytest.mark.slow
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import ipseg
+from commands import call
 from ipseg.apps import learn as learning
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.apps.growth import growth_lines, on_validation
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
-from ipseg.cli import app
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.engine import trainer
 from ipseg.engine.tensors import load_tensors
@@ -26,10 +25,6 @@ from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 
 pytestmark = pytest.mark.slow
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -8,20 +8,15 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps.memory_report import memory_lines, memory_report, privacy
-from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.view import StepView
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 def test_the_report_counts_what_lies_there(grown):

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps.apply import apply_pack
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
 from ipseg.apps.pack import pack
-from ipseg.cli import app
 from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
@@ -29,10 +28,6 @@ from ipseg.errors import UserError
 pytestmark = pytest.mark.slow
 
 Change = Callable[[dict[str, bytes], dict[str, Any]], None]
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import ipseg
+from commands import call
 from ipseg import UserError
 from ipseg.apps.predict import choose_names
-from ipseg.cli import app
 from ipseg.data.pictures import read_image
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="ipseg")
 
 
 def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 60)) -> Path:

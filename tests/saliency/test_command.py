@@ -7,12 +7,11 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+import commands
 from ipseg.apps import saliency as app_module
 from ipseg.apps.saliency import detector, wanted_maps, write_maps
 from ipseg.apps.train import describe_plan
-from ipseg.cli import app
 from ipseg.data.folder import FolderConfig
 from ipseg.data.pictures import read_labels
 from ipseg.data.voc import VocConfig
@@ -24,14 +23,11 @@ FOR_REDS = ["--set", "model.size=16", "--set", "model.scale=255", "--set", "mode
 
 
 def call(*words: object):
-    return CliRunner().invoke(app, ["saliency", *map(str, words)], prog_name="ipseg")
+    return commands.call("saliency", *words)
 
 
 def fails(*words: object) -> str:
-    result = call(*words)
-    assert result.exit_code == 2, result.output
-    assert "Traceback" not in result.output
-    return result.stderr
+    return commands.fails("saliency", *words)
 
 
 @pytest.fixture
