@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps.compare import compare, paper_number
-from ipseg.cli import app
 from ipseg.config import override, to_dict
 from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
@@ -140,7 +139,7 @@ def test_nothing_to_compare_is_explained(tmp_path, tiny_run):
     ("style", "sign"), [("table", "─"), ("markdown", "| --- |"), ("latex", "tabular"), ("csv", ",")]
 )
 def test_the_command_speaks_every_format(tiny_run, style, sign):
-    result = CliRunner().invoke(app, ["compare", str(tiny_run), "--format", style])
+    result = call("compare", tiny_run, "--format", style)
     assert result.exit_code == 0
     assert sign in result.output
     assert "ipseg" in result.output

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps import demo
-from ipseg.cli import app
 from ipseg.data.drawn import ScenesConfig
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe, load_recipe
@@ -59,5 +58,5 @@ def test_the_same_demo_shows_what_is_there_again(short, tmp_path, capsys):
 def test_a_quick_demo_and_a_whole_one_have_folders_of_their_own(monkeypatch, words, folder):
     folders: list[Path] = []
     monkeypatch.setattr(demo, "run_demo", lambda out, **_: folders.append(out))
-    assert CliRunner().invoke(app, ["demo", *words], prog_name="ipseg").exit_code == 0
+    assert call("demo", *words).exit_code == 0
     assert folders == [Path(folder)]

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from commands import call
 from ipseg.apps.compare import compare
 from ipseg.apps.report import losses, report
 from ipseg.apps.report_pictures import varied
-from ipseg.cli import app
 from ipseg.data.source import Source
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
@@ -190,7 +189,7 @@ def test_pictures_are_chosen_to_show_many_classes():
 
 
 def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, tmp_path):
-    done = CliRunner().invoke(app, ["report", str(tiny_run), "--gallery", "0", "--out", str(tmp_path / "a.html")])
+    done = call("report", tiny_run, "--gallery", "0", "--out", tmp_path / "a.html")
     assert done.exit_code == 0, done.output
     assert "--gallery 0 asks for none" in (tmp_path / "a.html").read_text()
     for out, why in ((tmp_path, "is a folder"), (tmp_path / "no" / "a.html", "is missing")):
@@ -201,10 +200,10 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, 
 
 
 def test_the_papers_figure_needs_no_run(tmp_path):
-    done = CliRunner().invoke(app, ["compare", "--figure", str(tmp_path / "a.svg")])
+    done = call("compare", "--figure", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "a.svg").is_file()
-    nothing = CliRunner().invoke(app, ["compare"])
+    nothing = call("compare")
     assert nothing.exit_code == 2
     assert "no run to compare" in nothing.output
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from ipseg.cli import app
+from commands import call
 
 ROOT = Path(__file__).parent.parent.parent
 GRID = """
@@ -90,6 +89,6 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
     assert "ipseg" in table
 
     monkeypatch.chdir(tmp_path)
-    text = CliRunner().invoke(app, ["sweep", "grid.yaml", "--out", "out", "--dry-run"]).output
+    text = call("sweep", "grid.yaml", "--out", "out", "--dry-run").output
     assert text.count("finished") == 2 + 1  # two rows, and the count below them
     assert "of ipseg_2-1_s0" in text
