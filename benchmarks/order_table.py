@@ -17,10 +17,13 @@ HEAD = ("look-alikes", "run", "learned first", "the later, called the first", "t
 
 
 def order_table(found: Sequence[Section], _wanted: object) -> str:
-    """A row a pair and run. Pairs are those that all runs together confuse most."""
-    tables = []
+    """A row a pair and run, whatever its order of classes. Pairs are those that all runs together confuse most."""
+    by_scenario: dict[tuple[str, str], list[tuple[Line, Confusion]]] = {}
     for section in found:
         told = [(line, seen) for line in section.lines if not line.bound and (seen := _confusion(line))]
+        by_scenario.setdefault((section.scenario, section.setting), []).extend(told)
+    tables = []
+    for told in by_scenario.values():
         rows = [_row(pair, line, seen) for pair in _pairs([seen for _, seen in told]) for line, seen in told]
         if rows:
             lines = [HEAD, ["---"] * 3 + ["---:"] * 2, *rows]

@@ -90,11 +90,13 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _of_scenario(found: list[Section], wanted: str | None) -> list[Section]:
-    """Those of one scenario: 2-1, 2-1 disjoint, or with the data's name before it."""
-    titles = {section.title.removesuffix(" overlap"): section for section in found}
-    fitting = [section for title, section in titles.items() if wanted in (None, title, title.rpartition("/")[2])]
+    """Those of one scenario, in every order of its classes: 2-1, 2-1 disjoint, or with the data's name before it."""
+    names = [f"{section.scenario} {section.setting}".removesuffix(" overlap") for section in found]
+    fitting = [
+        section for name, section in zip(names, found, strict=True) if wanted in (None, name, name.rpartition("/")[2])
+    ]
     if not fitting:
-        raise unknown("scenario", wanted, titles)
+        raise unknown("scenario", wanted, dict.fromkeys(names))
     return fitting
 
 

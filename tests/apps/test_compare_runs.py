@@ -143,3 +143,20 @@ def test_the_command_speaks_every_format(tiny_run, style, sign):
     assert result.exit_code == 0
     assert sign in result.output
     assert "ipseg" in result.output
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 1}', "[]"])
+def test_a_damaged_list_of_a_sweep_costs_the_order_of_rows_alone(copies, text):
+    run = copies("one", [])
+    (run.parent / "sweep.json").write_text(text)
+    assert [line.name for line in compare([run.parent])[0].lines]
+
+
+@pytest.mark.parametrize(
+    "change", [{"info": None}, {"name": None}, {"steps": [{"new": ["a"], "iou": None, "miou": {}}]}]
+)
+def test_results_of_wrong_kinds_are_refused_by_name(copies, tmp_path, change):
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(json.loads((copies("one", []) / "results.json").read_text()) | change))
+    with pytest.raises(UserError, match=r"results\.json is not the results\.json of a run"):
+        compare([file])

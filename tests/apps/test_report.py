@@ -199,6 +199,14 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, 
         report([tmp_path / "nowhere"], tmp_path / "b.html")
 
 
+def test_pictures_that_cannot_be_read_are_left_out_and_the_page_says_so(names_only, tmp_path):
+    for folder in ("images", "masks"):
+        for path in (tmp_path / "old" / folder).iterdir():
+            path.write_text("no picture")
+    report([names_only], tmp_path / "a.html")
+    assert "is not a readable" in (tmp_path / "a.html").read_text()
+
+
 def test_the_papers_figure_needs_no_run(tmp_path):
     done = call("compare", "--figure", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output

@@ -63,7 +63,7 @@ def test_grown_runs_of_other_classes_are_no_rivals(entry):
     ]
     assert [[line.name for line in section.lines if line.cells[2].best] for section in found] == [["b"], []]
     assert any("the same classes" in note for note in notes(found))
-    assert {row["scenario"] for row in as_json(found)} == {section.scenario for section in found}
+    assert {row["classes"] for row in as_json(found)} == {section.classes for section in found}
     assert not any("grown" in note for note in notes(sections([entry("a")])))
 
 
@@ -79,6 +79,49 @@ def test_grown_runs_that_were_measured_on_other_classes_are_no_rivals(entry):
     assert "–" not in rows(found[0])["whole"][-2:]
     assert any("empty where its steps were measured on different pictures" in note for note in notes(found))
     assert not any("empty where" in note for note in notes(found[:1]))
+
+
+OTHERS = (("bus", "cow"), ("cat",), ("sheep",))
+"""The classes of a run in another order."""
+
+
+def test_runs_of_one_scenario_that_learned_other_classes_or_in_another_order_are_no_rivals(entry):
+    forwards = {"steps": (("cat", "cow"), ("bus",), ("sheep",))}
+    found = sections([entry("a", 0.5, **forwards), entry("backwards", 0.9, steps=OTHERS), entry("b", 0.6, **forwards)])
+    assert [section.title for section in found] == [
+        "scenes/3-1 (cat, cow + bus + sheep) overlap",
+        "scenes/3-1 (bus, cow + cat + sheep) overlap",
+    ]
+    assert [[line.name for line in section.lines if line.cells[2].best] for section in found] == [["b"], []]
+    assert any("the same classes in the same steps" in note for note in notes(found))
+
+
+def test_an_unfinished_run_stands_with_those_that_go_on_as_it_began(entry):
+    begun = entry("half", steps=OTHERS[:2], info={"steps": 3})
+    found = sections([begun, entry("a"), entry("b", steps=OTHERS)])
+    assert [[line.name for line in section.lines] for section in found] == [["b", "half"], ["a"]]
+
+
+def test_no_two_rows_have_one_name(entry):
+    """A page finds by it what belongs to them."""
+    settings = [
+        {"model.width": 16, "memory.size": 6, "method.alpha_nf": 0.4, "training.epochs": 1, "training.lr": 0.1},
+        {"model.width": 24, "memory.size": 4, "method.alpha_nf": 0.6, "training.epochs": 2, "training.lr": 0.1},
+        {"model.width": 24, "memory.size": 4, "method.alpha_nf": 0.6, "training.epochs": 8, "training.lr": 0.1},
+    ]
+    runs = [entry(group=str(place), settings=values) for place, values in enumerate(settings)]
+    (section,) = sections(runs)
+    names = [line.name for line in section.lines]
+    assert len(set(names)) == 3
+    assert names[2] == "ipseg [model.width=24, memory.size=4, method.alpha_nf=0.6, training.epochs=8]"
+    halves = [entry(group="one", info={"steps": 7}), entry(group="one", info={"steps": 7})]
+    (section,) = sections(halves)
+    assert len({line.shown for line in section.lines}) == 2
+
+
+def test_what_is_not_known_of_a_lone_file_is_not_told_as_a_setting(entry):
+    (section,) = sections([entry(group="lone"), entry(group="run", settings={"memory.size": 6})])
+    assert [line.name for line in section.lines] == ["ipseg", "ipseg (2)"]
 
 
 def test_an_unfinished_run_is_shown_as_such_and_counts_nowhere(entry):
@@ -136,7 +179,11 @@ def test_every_format_says_the_same_and_escapes_what_it_must(entry):
 
 
 def test_a_mean_is_never_over_fewer_runs_than_the_row_says(entry):
-    (section,) = sections([entry(seed=0), entry(seed=1, steps=(("person",),), info={"steps": 1})])
+    one, other = entry(seed=0), entry(seed=1)
+    last = other.result.steps[-1]
+    unknown = replace(last, miou=last.miou | {"new": None})
+    other = replace(other, result=replace(other.result, steps=(*other.result.steps[:-1], unknown)))
+    (section,) = sections([one, other])
     assert section.lines[0].means["new"] is None
 
 

@@ -16,6 +16,7 @@ from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.report.compare import Entry, Section, sections
 from ipseg.report.paper import published_for
+from ipseg.report.places import Place, place_of
 
 SEEDS = {"seed", "data.seed"}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
@@ -47,8 +48,10 @@ def find_results(path: Path) -> list[Path]:
 
 def _in_the_order_of(sweep: Path) -> Any:
     """As a sweep's grid lists them; others by name."""
-    plan = sweep / "sweep.json"
-    names = [run["name"] for run in json.loads(plan.read_text(encoding="utf-8"))["runs"]] if plan.is_file() else []
+    try:
+        names = [run["name"] for run in json.loads((sweep / "sweep.json").read_text(encoding="utf-8"))["runs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        names = []  # no sweep, or one that cannot be read: by name will do
     places = {name: place for place, name in enumerate(names)}
     return lambda file: (places.get(file.parent.name, len(places)), str(file))
 
@@ -108,10 +111,10 @@ def with_bounds(entries: Sequence[Entry]) -> list[Entry]:
     Not beside grown runs: they were measured on other pictures.
     """
     rivals = [entry for entry in entries if not _joint(entry)]
-    places: dict[tuple[str, str], RunResult] = {}
+    places: dict[Place, RunResult] = {}
     for run in (entry.result for entry in rivals if entry.result.complete and entry.result.steps):
         if not run.grown:
-            places.setdefault((run.scenario, run.setting), run)
+            places.setdefault(place_of(run), run)
     bounds = []
     for joint in filter(_joint, entries):
         fitting = [run for run in places.values() if _same_classes(joint.result, run)]
@@ -124,7 +127,7 @@ def _as_bound(joint: Entry, rival: RunResult) -> Entry:
     base, new = rival.steps[0].new, [name for step in rival.steps[1:] for name in step.new]
     regrouped = replace(last, miou=miou_groups(last.iou, base, new))
     result = replace(joint.result, scenario=rival.scenario, setting=rival.setting, steps=(regrouped,))
-    return replace(joint, result=result, bound=True)
+    return replace(joint, result=result, bound=True, compared_in=place_of(rival).learned)
 
 
 def _joint(entry: Entry) -> bool:

@@ -111,6 +111,7 @@ def _lines(text: str) -> Iterable[dict[str, Any]]:
             isinstance(entry, dict)
             and entry.get("event") == "train"
             and {"step", "iteration", "of", "loss"} <= set(entry)
+            and isinstance(entry["loss"], dict)
         ):
             yield entry
 
@@ -134,7 +135,8 @@ def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[t
 def introduction(sections: Sequence[Section]) -> str:
     """What the page is about, in a sentence or two."""
     entries = [entry for section in sections for line in section.lines for entry in line.entries]
-    runs = f"{len(entries)} run{'' if len(entries) == 1 else 's'}"
+    count = len({(entry.group, entry.result.seed, entry.data_seed, entry.folder) for entry in entries})
+    runs = f"{count} run{'' if count == 1 else 's'}"  # joint training may stand in several tables
     places = ", ".join(section.title for section in sections)
     images = {row.results[0].steps[-1].images for section in sections for row in drawn(section)} - {0}
     held_out = any(entry.settings.get("evaluation.held_out") for entry in entries)
@@ -150,7 +152,7 @@ def facts(sections: Sequence[Section]) -> dict[str, str]:
     """Seeds, versions, commits and dates of the runs."""
     lines = [line for section in sections for line in section.lines]
     files = [entry.folder / "run.json" for line in lines for entry in line.entries if entry.folder]
-    known = [read_json(file, "the run's description") for file in dict.fromkeys(files)]
+    known = [run for file in dict.fromkeys(files) if (run := _description(file))]
     seeds = sorted({seed for line in lines for seed in line.seeds})
     told = {
         "seeds": ", ".join(map(str, seeds)),
@@ -163,6 +165,14 @@ def facts(sections: Sequence[Section]) -> dict[str, str]:
         "platform": _listed(run.get("platform") for run in known),
     }
     return {name: text for name, text in told.items() if text}
+
+
+def _description(file: Path) -> dict[str, Any]:
+    try:
+        run = read_json(file, "the run's description")
+    except UserError:
+        return {}  # a page can do without
+    return run if isinstance(run, dict) else {}
 
 
 def _versions(run: dict[str, Any]) -> str:

@@ -64,8 +64,13 @@ def gallery(
     if isinstance(source, str):
         return Gallery(()), [*missing, f"Pictures: {source}."]
     scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
-    chosen = choose(source, scenario)
-    names, images = (BACKGROUND, *scenario.order), [source.val.image(index) for index in chosen]
+    names, truth = (BACKGROUND, *scenario.order), scenario.evaluation_table(scenario.steps[-1])
+    try:
+        chosen = choose(source, scenario)
+        images = [source.val.image(index) for index in chosen]
+        truths = [truth[source.val.mask(index)] for index in chosen]
+    except (UserError, OSError) as error:
+        return Gallery(()), [*missing, f"Pictures: {_brief(error)}."]
     maps = {}
     for name, run in opened.items():
         tell(f"{name} labels {len(chosen)} pictures after every step")
@@ -73,15 +78,14 @@ def gallery(
             maps[name] = label_maps(*run, images, names, shelf)
         except UserError as error:
             missing.append(f"Pictures of {name}: {_brief(error)}.")
-    truth = scenario.evaluation_table(scenario.steps[-1])
     scenes = [
         SceneRow(
             image,
-            truth[source.val.mask(index)],
+            truths[place],
             {name: [after[place] for after in steps] for name, steps in maps.items()},
-            source.val.names[index],
+            source.val.names[chosen[place]],
         )
-        for place, (index, image) in enumerate(zip(chosen, images, strict=True))
+        for place, image in enumerate(images)
     ]
     return Gallery(names, scenes, IGNORE if scenario.unseen == "ignore" else 0), missing
 
@@ -218,4 +222,4 @@ def _note(shown: int, kept: int, source: Source | str) -> str:
 
 def _brief(error: Exception) -> str:
     """The first line of what went wrong; an error of data shows a whole tree below it."""
-    return str(error).partition("\n")[0].rstrip(".:")
+    return str(error).partition("\n")[0].removesuffix("Expected:").rstrip(" .:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ipseg.files import read_json, write_json
@@ -118,9 +119,21 @@ class RunResult:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunResult:
         """The other way round of to_json; what else stands there is passed over."""
+        _require_kinds(data, RUN_KINDS)
+        for step in data["steps"]:
+            _require_kinds(step, {"iou": dict, "miou": dict})
+            _require_kinds(step["miou"], {"all": (float, NoneType)})
         steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
-        keys = ("name", "method", "scenario", "setting", "seed", "info")
-        return cls(**{key: data[key] for key in keys}, oracle=tuple(data["oracle"]), steps=steps)
+        return cls(**{key: data[key] for key in RUN_KINDS}, oracle=tuple(data["oracle"]), steps=steps)
+
+
+RUN_KINDS = {"name": str, "method": str, "scenario": str, "setting": str, "seed": int, "info": dict}
+
+
+def _require_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    for key, kind in kinds.items():
+        if not isinstance(data[key], kind):
+            raise TypeError(f"{key} is {data[key]!r}")
 
 
 def forgetting(steps: tuple[StepResult, ...]) -> dict[str, float | None]:

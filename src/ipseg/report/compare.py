@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ipseg.evaluation.results import RunResult
-from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, learned_and_measured, numbers, percent
-
-MOST_TOLD = 3
-"""Settings that tell rows of one name apart."""
-Place = tuple[str, str, tuple[tuple[str, ...], ...], frozenset[str]]
-"""Scenario and setting; of a grown run also the classes of its steps, and those that it was measured on."""
+from ipseg.report.names import row_names
+from ipseg.report.places import Place, Steps, home, place_of
+from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, numbers, percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +32,8 @@ class Entry:
     """What the paper measured over all classes, in percent, where the setting is the paper's."""
     folder: Path | None = None
     """The run's folder; none of results without one."""
+    compared_in: Steps | None = None
+    """The steps of others that joint training stands beside. null: its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,15 @@ class Section:
     """The runs of one scenario."""
 
     scenario: str
-    """Of grown runs also their classes: "grown" alone says nothing of them."""
     setting: str
     lines: Sequence[Line]
+    classes: str = ""
+    """What was learned step by step, where the scenario's name alone does not tell it from another section."""
 
     @property
     def title(self) -> str:
         """What heads its table."""
-        return f"{self.scenario} {self.setting}"
+        return f"{self.scenario}{f' ({self.classes})' if self.classes else ''} {self.setting}"
 
     @property
     def has_paper(self) -> bool:
@@ -104,6 +105,8 @@ def notes(sections: Sequence[Section]) -> list[str]:
     results = [entry.result for line in lines for entry in line.entries]
     if any(result.grown for result in results):
         said.append("grown runs share a table only if they learned, and were measured on, the same classes")
+    elif len({(result.scenario, result.setting) for result in results}) < len(sections):
+        said.append("runs of one scenario share a table only if they learned the same classes in the same steps")
     if any(result.complete and not result.measured_alike for result in results):
         said.append(
             "average and forgetting of a grown run are empty where its steps were measured on different pictures or "
@@ -116,34 +119,39 @@ def notes(sections: Sequence[Section]) -> list[str]:
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
     """A section a scenario, in the order in which they come; in each the rows, bounds and unfinished runs last."""
+    own = [place_of(entry.result, entry.compared_in) for entry in entries]
     places: dict[Place, list[Entry]] = {}
-    for entry in entries:
-        places.setdefault(_place(entry.result), []).append(entry)
-    return [Section(_scenario(found[0].result), found[0].result.setting, _lines(found)) for found in places.values()]
-
-
-def _place(result: RunResult) -> Place:
-    """Runs of one place are rivals. Grown ones have one name for all scenarios, so their classes count."""
-    learned = tuple(step.new for step in result.steps) if result.grown else ()
-    measured = result.steps[-1].measured if learned else frozenset()
-    return result.scenario, result.setting, learned, measured
-
-
-def _scenario(result: RunResult) -> str:
-    return f"{result.scenario} ({learned_and_measured(result)})" if result.grown and result.steps else result.scenario
+    for entry, place in zip(entries, own, strict=True):
+        places.setdefault(home(entry.result, place, own), []).append(entry)
+    names = Counter((place.scenario, place.setting) for place in places)
+    made = []
+    for place, found in places.items():
+        told = names[place.scenario, place.setting] > 1 or found[0].result.grown
+        made.append(Section(place.scenario, place.setting, _lines(found), place.classes if told else ""))
+    return made
 
 
 def _lines(entries: Sequence[Entry]) -> list[Line]:
-    names = _names(entries)
+    names = row_names(entries)
     groups = dict.fromkeys(entry.group for entry in entries if entry.result.complete)
     finished = [
         _line(names[group], [entry for entry in entries if entry.group == group and entry.result.complete])
         for group in groups
     ]
     left = [_unfinished(names[entry.group], entry) for entry in entries if not entry.result.complete]
-    lines = sorted(finished, key=lambda line: line.bound) + left
+    lines = _apart(sorted(finished, key=lambda line: line.bound) + left)
     rivals = [dict(line.means) for line in lines if line.rival]
     return [_with_cells(line, rivals) for line in lines]
+
+
+def _apart(lines: Sequence[Line]) -> list[Line]:
+    """No two rows have one name: a page finds by it what belongs to them."""
+    often: Counter[str] = Counter()
+    named = []
+    for line in lines:
+        often[line.shown] += 1
+        named.append(line if often[line.shown] == 1 else replace(line, name=f"{line.name} ({often[line.shown]})"))
+    return named
 
 
 def _line(name: str, runs: Sequence[Entry]) -> Line:
@@ -192,7 +200,7 @@ def _with_cells(line: Line, rivals: Sequence[dict[str, float | None]]) -> Line:
         )
         for column in COLUMNS
     )
-    return Line(**{**vars(line), "cells": cells})
+    return replace(line, cells=cells)
 
 
 def say(mean: float | None, spread: float | None) -> str:
@@ -214,23 +222,3 @@ def spread_of(values: Sequence[float | None]) -> float | None:
     """The standard deviation; none of a single value, or where one is missing."""
     known = [value for value in values if value is not None]
     return statistics.stdev(known) if len(known) == len(values) > 1 else None
-
-
-# ---- names ----------------------------------------------------------------------------------------------------------
-
-
-def _names(entries: Sequence[Entry]) -> dict[str, str]:
-    """What each group is called: the name of its first run, and the settings that tell groups of one name apart."""
-    firsts = {entry.group: entry for entry in reversed(entries)}
-    names = {}
-    for group, first in firsts.items():
-        alike = [other for other in firsts.values() if other.result.name == first.result.name]
-        names[group] = first.result.name + _difference(first, alike)
-    return names
-
-
-def _difference(one: Entry, alike: Sequence[Entry]) -> str:
-    keys = dict.fromkeys(key for other in alike for key in other.settings)
-    differing = [key for key in keys if len({str(other.settings.get(key)) for other in alike}) > 1]
-    told = [f"{key}={one.settings.get(key)}" for key in differing[:MOST_TOLD]]
-    return f" [{', '.join([*told, *(['...'] if len(differing) > MOST_TOLD else [])])}]" if told else ""

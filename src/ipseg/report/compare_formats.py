@@ -89,15 +89,15 @@ def to_csv(sections: Sequence[Section]) -> str:
     rows = as_json(sections)
     file = io.StringIO()
     names = [name for column in COLUMNS for name in (column, f"{column}_spread")]
-    writer = csv.DictWriter(file, ["scenario", "setting", "run", "method", "seeds", "oracle", "bound", "state", *names,
-                                   "paper"], lineterminator="\n")  # fmt: skip
+    plain = ["scenario", "classes", "setting", "run", "method", "bound", "state", "paper"]
+    heads = [*plain[:5], "seeds", "oracle", *plain[5:7], *names, "paper"]
+    writer = csv.DictWriter(file, heads, lineterminator="\n")
     writer.writeheader()
     for row in rows:
         listed = {key: " ".join(map(str, row[key])) for key in ("seeds", "oracle")}
         values = {column: row["mean"][column] for column in COLUMNS}
         values |= {f"{column}_spread": row["spread"][column] for column in COLUMNS}
-        rest = {key: row[key] for key in ("scenario", "setting", "run", "method", "bound", "state", "paper")}
-        writer.writerow(rest | listed | values)
+        writer.writerow({key: row[key] for key in plain} | listed | values)
     return file.getvalue()
 
 
@@ -106,6 +106,7 @@ def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
     return [
         {
             "scenario": section.scenario,
+            "classes": section.classes,
             "setting": section.setting,
             "run": line.name,
             "method": line.method,

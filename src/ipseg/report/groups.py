@@ -62,8 +62,8 @@ class Drawn:
         ]
 
     def forgetting(self) -> dict[str, float | None]:
-        """What each class lost since it was best, in percent."""
-        lost = [forgetting(result.steps) for result in self.results]
+        """What each class lost since it was best, in percent; of runs whose steps were measured alike."""
+        lost = [forgetting(result.steps) for result in self.results if result.measured_alike]
         return {name: _percent([one.get(name) for one in lost])[0] for name in dict.fromkeys(chain(*lost))}
 
 

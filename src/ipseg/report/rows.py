@@ -49,24 +49,6 @@ def numbers(result: RunResult) -> dict[str, float | None]:
     return values | {"average": final.get("average"), "forgetting": final.get("forgetting_mean")}
 
 
-def learned_and_measured(result: RunResult) -> str:
-    """The classes of a run, step by step, and those that its last step was measured on where they are not all."""
-    last = result.steps[-1]
-    learned = [name for step in result.steps for name in step.new]
-    measured = [name for name in learned if name in last.measured]
-    told = "" if measured == learned else f"; measured: {_some(measured) or 'none'}"
-    return " + ".join(_some(step.new) for step in result.steps) + told
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
-    """The names, if they are few enough for a heading.
-
-    >>> _some(["cat", "dog", "cow"]), _some(["cat", "dog", "cow"], most=2)
-    ('cat, dog, cow', 'cat and 2 more')
-    """
-    return ", ".join(names) if len(names) <= most else f"{names[0]} and {len(names) - 1} more"
-
-
 def is_best(column: str, own: dict[str, float | None], rivals: Sequence[dict[str, float | None]]) -> bool:
     """Whether no rival shows a better number; runs that show the same one share the honour. Alone, none is best."""
     shown = [float(percent(value)) for rival in rivals if (value := rival[column]) is not None]
