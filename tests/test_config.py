@@ -195,6 +195,37 @@ def test_yaml_that_is_missing_or_would_run_code_is_refused(tmp_path):
         read_yaml(tmp_path / "recipe.yaml", "the recipe")
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "key"),
+    [
+        ("runs: {ipseg: {}, ipseg: {memory: {size: 0}}}", 1, "ipseg"),
+        ("memory: {size: 1}\n\nseed: 0\nmemory: {size: 2}", 4, "memory"),
+        ("memory:\n  size: 1\n  size: 1", 3, "size"),
+        ("runs:\n  - {1: a}\n  - {1: a, 0x1: b}", 3, "0x1"),
+        ("a: &a {b: 1}\nc: {<<: *a, d: 1, d: 2}", 2, "d"),
+    ],
+)
+def test_a_key_that_stands_twice_in_a_section_is_refused_with_its_file_and_line(tmp_path, content, line, key):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f'the key "{key}" stands in its section already') as caught:
+        read_yaml(path, "the recipe")
+    assert str(caught.value).startswith(f"the recipe: {path}, line {line}: ")
+
+
+def test_keys_of_another_section_are_brought_along_and_gone_over(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(
+        "first: {inner: &inner {<<: &most {size: 1, per: image}, size: 2}}\n"
+        "second: {<<: *inner, size: 3}\n"
+        "third: {<<: [*inner, *most], new: 4}\n"
+    )
+    assert read_yaml(tmp_path / "recipe.yaml", "the recipe") == {
+        "first": {"inner": {"size": 2, "per": "image"}},
+        "second": {"size": 3, "per": "image"},
+        "third": {"size": 2, "per": "image", "new": 4},
+    }
+
+
 def test_a_class_is_found_by_its_short_name_or_by_module_and_class():
     assert find_class("car", {"car": Car}, "vehicle") is Car
     assert find_class("ipseg.methods.finetune:FinetuneConfig", {}, "method") is FinetuneConfig

@@ -23,6 +23,8 @@ Settings = dict[str, Any]
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 """What YAML 1.1 takes for text although it is a number to everybody else: 1e-3."""
+_MERGE = "tag:yaml.org,2002:merge"
+"""The key `<<`, which brings the keys of another section along; those that stand here themselves go over them."""
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -120,12 +122,33 @@ def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
     return found
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, but a key that stands twice in a section is refused: of two it would keep the last, silently."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()  # here, for once `<<` is resolved, what it brings stands beside what goes over it
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            name = self.construct_object(key, deep=True)
+            if name in seen:
+                raise UserError(
+                    f'line {key.start_mark.line + 1}: the key "{key.value}" stands in its section already. '
+                    "Remove one of the two, or give it another name."
+                )
+            seen.add(name)
+        return node
+
+
 def read_yaml(path: Path, what: str) -> Settings:
-    """Read a YAML mapping with the safe loader."""
+    """Read a YAML mapping with the safe loader. No section may have a key twice."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:
         raise UserError(f"{what} is missing: {path}.") from error
+    except UserError as error:
+        raise UserError(f"{what}: {path}, {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{what} is not YAML: {path}: {error}") from error
     if not isinstance(values, dict):

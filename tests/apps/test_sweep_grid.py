@@ -130,11 +130,40 @@ def test_recipes_alone_are_a_grid_too(grid):
         ("runs: {a: 3}", "runs.a must be a section, got 3"),
         ('runs: {"a b": {}, a-b: {}}', 'the runs "a b" and "a-b" would have one folder'),
         ("runs: {a: {}}\nwithout: [{runs: a}]", "the grid has no runs"),
+        ("runs:\n  a: {}\n  a: {memory: {size: 0}}", r'the grid: .*grid.yaml, line 4: the key "a" stands'),
+        ('runs: {1: {}, "1": {memory: {size: 0}}}', "runs names '1' twice"),
+        ('scenarios: {1: {name: 2-1}, "1": {name: 2-2}}', "scenarios names '1' twice"),
+        ("runs: [tiny.yaml, sub/tiny.yaml]", 'recipes tiny.yaml and sub/tiny.yaml would both be the run "tiny"'),
+        ("seeds: [0, 1]\nvary: {seed: [7]}", r"the grid: vary.seed: the seeds set seed already \(`seeded`: seed\)"),
+        (
+            "seeded: [seed, data.seed]\nvary: {data.seed: [7, 8]}\nalso: [{seeds: [1]}]",
+            r"also\[0\]: vary.data.seed: the seeds set data.seed already .* Use `seeds` or `vary`",
+        ),
+        ("seeded: [data.seed]\nseeds: [1]\nvary: {data: [{seed: 7}]}", "vary.data: the seeds set data.seed already"),
     ],
 )
 def test_a_wrong_grid_is_explained(grid, text, message):
     with pytest.raises(UserError, match=message):
         grid(text).cells()
+
+
+def test_what_seeds_set_may_be_varied_where_there_are_no_seeds(grid):
+    made = grid("runs: {a: {}}\nseeded: [seed, data.seed]\nvary: {data.seed: [7]}\nalso: [{seeds: [1], vary: {}}]")
+    assert [cell.settings["data"]["seed"] for cell in made.cells()] == [7, 1]
+
+
+@pytest.mark.parametrize("letter", ["a", "ä"])
+def test_a_run_may_have_a_name_as_long_as_its_files_can_be_called_and_no_longer(grid, tmp_path, letter):
+    longest = letter * ((255 - len("_2-1_s0.yaml")) // len(letter.encode()))
+    (name,) = names(grid(f"runs: {{{longest}: {{}}}}"))
+    (tmp_path / f"{name}.yaml").touch()
+    with pytest.raises(UserError, match=rf'the run "{longest}{letter}, 2-1" would have .* at most 250, for'):
+        grid(f"runs: {{{longest}{letter}: {{}}}}").cells()
+
+
+def test_long_values_that_are_varied_are_refused_with_the_run_they_belong_to(grid):
+    with pytest.raises(UserError, match=r'the run "b, model.backbone.weights=x+, 2-1" would have a folder .* `vary`'):
+        grid(f"runs: {{b: {{}}}}\nvary: {{model.backbone.weights: [{'x' * 300}]}}").cells()
 
 
 @pytest.mark.parametrize(
@@ -178,6 +207,43 @@ def test_a_wrong_setting_names_the_run_and_the_key(grid, tmp_path):
     made = grid("runs: {ipseg: {method: {alpha_fn: 1}}}")
     with pytest.raises(UserError, match=r"the grid's run ipseg_2-1_s0: .*method.alpha_fn.* Did you mean alpha_nf"):
         make_plan(made, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "assignment", "message"),
+    [
+        (
+            "runs: {a: {}, b: {memory: {size: 0}}}",
+            "memory.size=7",
+            "run b_2-1_s0: --set .* memory.size 7,.* in runs.b,",
+        ),
+        ("vary: {memory.size: [3, 9]}", "memory.size=3", "memory.size=9_s0: .* memory.size 3,.* in vary.memory.size,"),
+        ("vary: {memory.size: [3, 9]}", "memory={size: 3}", "make memory.size 3,.* in vary.memory.size,"),
+        ("seeds: [0, 1]", "seed=5", "make seed 5,.* in seeds,"),
+        ("seeds: [0, 1]\nseeded: [seed, data.seed]", "data.seed=5", "make data.seed 5,.* in seeds,"),
+        ("scenarios: [2-1, 2-2]", "scenario.name=3-1", "make scenario.name 3-1,.* in scenarios,"),
+        ("scenarios: [2-1]", "scenario.setting=disjoint", "make scenario.setting disjoint,.* in scenarios,"),
+        ("runs: {a: {method: {alpha_nf: 0.7}}}", "method.name=finetune", "remove method.alpha_nf,.* in runs.a,"),
+        ("runs: {a: {method: {alpha_nf: 0.7}}}", "method={}", "remove method.alpha_nf,.* in runs.a,"),
+    ],
+)
+def test_what_the_grid_names_its_runs_by_is_not_set_over_it(grid, tmp_path, text, assignment, message):
+    with pytest.raises(UserError, match=message):
+        make_plan(grid(text), tmp_path / "out", [assignment])
+
+
+def test_what_no_run_sets_is_set_for_all_of_them_over_the_base_and_the_grids_set(grid, tmp_path):
+    made = grid("set: {training: {epochs: 3}}\nruns: {a: {}, b: {method: {name: finetune}}}\nseeds: [0, 1]")
+    plan = make_plan(made, tmp_path / "out", ["training.epochs=5", "memory.size=7", "method.backbone_lr=0.5"])
+    assert [run.name for run in plan] == ["a_2-1_s0", "a_2-1_s1", "b_2-1_s0", "b_2-1_s1"]
+    assert {(run.recipe.training.epochs, run.recipe.memory.size) for run in plan} == {(5, 7)}
+    assert {run.recipe.method.backbone_lr for run in plan} == {0.5}
+
+
+def test_another_method_that_is_set_for_all_runs_begins_anew(grid, tmp_path):
+    made = grid("set: {method: {alpha_nf: 0.7}}\nruns: {a: {}, b: {memory: {size: 0}}}")
+    plan = make_plan(made, tmp_path / "out", ["method.name=finetune"])
+    assert [(run.name, run.recipe.method.name) for run in plan] == [("a_2-1_s0", "finetune"), ("b_2-1_s0", "finetune")]
 
 
 def test_the_same_settings_are_run_once_and_equal_base_steps_are_found(grid, tmp_path):

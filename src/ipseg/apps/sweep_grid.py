@@ -25,6 +25,7 @@ from ipseg.apps.sweep_read import (
     read_runs,
     read_scenario,
     read_scenarios,
+    require_short,
     say,
     section,
     slug,
@@ -50,6 +51,8 @@ class Cell:
     """The whole recipe, as plain values."""
     changes: Mapping[str, Any]
     """What the run itself and the varied settings change, as `section.key`."""
+    decided: Mapping[str, str]
+    """Where the grid says what makes this run another than the rest, by `section.key`."""
 
     @property
     def label(self) -> str:
@@ -121,6 +124,7 @@ class Grid:
                 cell = self._cell(*point)
                 if owners.setdefault(slug(cell.run), cell.run) != cell.run:
                     raise UserError(f'the runs "{owners[slug(cell.run)]}" and "{cell.run}" would have one folder.')
+                require_short(cell.name, f"{cell.label}, {cell.scenario}")
                 _require_alike(found.setdefault(cell.name, cell), cell)
         if not found:
             raise UserError(f"the grid has no runs: {self.file}. An axis is empty, or `without` leaves nothing.")
@@ -141,17 +145,24 @@ class Grid:
             seed=settings.get("seed", 0) if seed is None else seed,
             settings=settings,
             changes=flat(own) | varied,
+            decided=dict.fromkeys(flat(self._scenario(scenario)), "scenarios")
+            | dict.fromkeys(flat(own), f"runs.{run}")
+            | {key: f"vary.{name}" for name, value in varied.items() for key in flat(value, name)}
+            | dict.fromkeys(seeds, "seeds"),
         )
         return replace(cell, settings=settings | {"name": cell.label})
 
     def _settings(self, run: str, scenario: str | None, own: Settings, assigned: Mapping[str, Any]) -> Settings:
         """The base, and over it what holds for all, the scenario, the run's own changes and single settings."""
         base = with_base({"base": self.runs[run].get("base", self.base)}, self.file)
-        layers = [self.set, {} if scenario is None else {"scenario": self.scenarios[scenario]}, own]
+        layers = [self.set, self._scenario(scenario), own]
         settings = base
         for layer in [*layers, *(nested(key, value) for key, value in assigned.items())]:
             settings = lay_over(settings, layer)
         return _of_the_same_classes(settings, base)
+
+    def _scenario(self, scenario: str | None) -> Settings:
+        return {} if scenario is None else {"scenario": self.scenarios[scenario]}
 
     def _block(self, values: Mapping[str, Any], above: Block, where: str) -> Block:
         for key in values:
@@ -169,6 +180,7 @@ class Grid:
         if "vary" in values:
             vary = section(values["vary"], f"{where}: vary")
             block = replace(block, vary={key: listed(value, f"{where}: vary.{key}") for key, value in vary.items()})
+        _require_apart(block, self.seeded)
         entries = listed(values.get("without", []), f"{where}: without", dict)
         return replace(block, without=[_left_out(entry, block) for entry in entries])
 
@@ -184,6 +196,19 @@ def _require_alike(first: Cell, second: Cell) -> None:
             f'the runs "{first.label}, {first.scenario}" and "{second.label}, {second.scenario}" would have one folder '
             f"({first.name}), but differ in {', '.join(differ[:5])}."
         )
+
+
+def _require_apart(block: Block, seeded: Sequence[str]) -> None:
+    """Raise if seeds would set what is varied: they go over it, and labels would tell the varied value."""
+    if list(block.seeds) == [None]:
+        return
+    for name, values in block.vary.items():
+        for key in (key for value in values for key in flat(value, name)):
+            if key in seeded:
+                raise UserError(
+                    f"{block.where}: vary.{name}: the seeds set {key} already (`seeded`: {', '.join(seeded)}). "
+                    f"Use `seeds` or `vary` for it, or leave {key} out of `seeded`."
+                )
 
 
 def _left_out(entry: Mapping[str, Any], block: Block) -> dict[str, list[Any]]:

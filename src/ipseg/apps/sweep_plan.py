@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.apps.sweep_read import say
-from ipseg.config import flat, to_dict
+from ipseg.config import Settings, flat, to_dict
 from ipseg.data.source import Source
 from ipseg.engine.base_step import base_step
 from ipseg.engine.folder import FREE, RunFolder
@@ -60,7 +60,7 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
     sources: dict[str, Source] = {}
     for cell in grid.cells():
         try:
-            recipe = make_recipe(with_changes(cell.settings, assignments))
+            recipe = make_recipe(_assigned(cell, assignments))
             data = say(to_dict(recipe.data))
             source = sources[data] = sources.get(data) or recipe.data.build()
             scenario = recipe.scenario.build(source.name, source.classes)
@@ -74,6 +74,20 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
             base = _fingerprint(base_step(recipe, scenario))
             plan[key] = Planned(cell, recipe, folder, len(scenario.steps), base)
     return list(plan.values())
+
+
+def _assigned(cell: Cell, assignments: Sequence[str]) -> Settings:
+    """The cell's settings with those of `--set`, which leave what the grid decides: its names tell what was run."""
+    settings = with_changes(cell.settings, assignments)
+    before, after = flat(cell.settings), flat(settings)
+    for key, where in cell.decided.items():
+        if before.get(key) != after.get(key):
+            new = f"make {key} {say(after[key])}" if key in after else f"remove {key}"
+            raise UserError(
+                f"--set would {new}, but the grid sets it itself, in {where}, and names its runs accordingly. "
+                "Change it in the grid; --set is for what neither a run, a scenario, `vary` nor a seed sets."
+            )
+    return settings
 
 
 def choose(plan: Sequence[Planned], only: Sequence[str]) -> list[Planned]:

@@ -12,14 +12,19 @@ from ipseg.config import Settings
 from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import Setting
 
+LONGEST_NAME = 255
+"""Bytes. Common file systems take no longer name of a file or folder."""
+LONGEST_ENDING = ".yaml"
+"""Of the files that are named after a run: recipes/NAME.yaml, logs/NAME.log, slurm/NAME.job."""
+
 
 def read_runs(values: Any, base: Any) -> dict[str, Settings]:
     """What each run changes. A list names recipes that are run as they are; nothing is the base as it is."""
     if values is None:
         values = [] if base is None else {Path(str(base)).stem: {}}
     if isinstance(values, list):
-        return {Path(name).stem: {"base": name} for name in listed(values, "runs", str)}
-    runs = {str(name): section(changes, f"runs.{name}") for name, changes in section(values, "runs").items()}
+        return _read_recipes(listed(values, "runs", str))
+    runs = _sections(section(values, "runs"), "runs")
     if not runs:
         raise UserError("the grid has no runs: give `base` a recipe and `runs` names with what each changes.")
     for name, changes in runs.items():
@@ -28,10 +33,23 @@ def read_runs(values: Any, base: Any) -> dict[str, Settings]:
     return runs
 
 
+def _read_recipes(names: list[str]) -> dict[str, Settings]:
+    runs: dict[str, Settings] = {}
+    for name in names:
+        stem = Path(name).stem
+        first = runs.setdefault(stem, {"base": name})["base"]
+        if first != name:
+            raise UserError(
+                f'the recipes {first} and {name} would both be the run "{stem}". Write `runs` with a name for each: '
+                f"{{NAME: {{base: {first}}}, OTHER: {{base: {name}}}}}."
+            )
+    return runs
+
+
 def read_scenarios(values: Any) -> dict[str, Settings]:
     """Settings of each scenario by its name: "2-1", "2-1 disjoint", or a name of one's own with its settings."""
     if isinstance(values, Mapping):
-        return {str(name): section(one, f"scenarios.{name}") for name, one in values.items()}
+        return _sections(values, "scenarios")
     return {name: read_scenario(name) for name in listed([] if values is None else values, "scenarios", str)}
 
 
@@ -53,6 +71,12 @@ def known(names: list[Any], valid: Any, kind: str, where: str) -> list[Any]:
         if name not in valid:
             raise unknown(kind.removesuffix("s"), name, map(str, valid), f"It stands in {where}.")
     return names
+
+
+def _sections(values: Mapping[Any, Any], where: str) -> dict[str, Settings]:
+    """Sections by their names. To YAML 1 and "1" are two keys, but they are one name."""
+    names = listed([str(name) for name in values], where)
+    return {name: section(one, f"{where}.{name}") for name, one in zip(names, values.values(), strict=True)}
 
 
 def section(values: Any, where: str) -> Settings:
@@ -86,6 +110,17 @@ def slug(text: str) -> str:
     ('ipseg-w-o-memory', '2-1-disjoint')
     """
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.") or "run"
+
+
+def require_short(name: str, run: str) -> None:
+    """Raise if a run's files could not have its name."""
+    most, length = LONGEST_NAME - len(LONGEST_ENDING), len(name.encode())
+    if length > most:
+        raise UserError(
+            f'the run "{run}" would have a folder with a name of {length} bytes; it must have at most {most}, for file '
+            f"systems take {LONGEST_NAME} with {LONGEST_ENDING} at the end. Give the run or its scenario a shorter "
+            "name; instead of long values in `vary`, write runs with short names."
+        )
 
 
 def nested(key: str, value: Any) -> Settings:
