@@ -41,6 +41,15 @@ def test_every_class_has_its_share_where_the_data_has_it(pool, size, known, seed
     assert choose(list(reversed(pool)), classes, size, np.random.default_rng(seed)) == chosen  # the seed alone decides
 
 
+def test_what_the_model_guesses_fills_no_class_s_share():
+    """A class that it takes for others would have its places filled with these."""
+    taken = [Entry(f"dog{i}", ("ant", "dog"), 1, None, ("ant",)) for i in range(30)]
+    pool = [*taken, *(Entry(f"ant{i}", ("ant",), 0) for i in range(30))]
+    chosen = choose(pool, ("ant", "dog"), 20, np.random.default_rng(0))
+    assert sum(entry.annotated == ("ant",) for entry in chosen) >= 10
+    assert sum(entry.annotated == ("dog",) for entry in chosen) >= 10
+
+
 def test_another_seed_chooses_other_pictures():
     pool = [Entry(f"{i:03d}", ("ant",), 0) for i in range(50)]
     chosen = {tuple(e.name for e in choose(pool, ["ant"], 5, np.random.default_rng(seed))) for seed in range(5)}
@@ -92,6 +101,8 @@ def test_the_step_s_own_classes_come_from_its_annotations_and_older_ones_from_th
             assert set(entry.classes) == {*before[entry.name].classes, *own.get(entry.name, ())}
         else:
             assert set(entry.classes) == {cow, *own[entry.name]}
+            assert entry.guessed == (cow,)
+            assert set(entry.annotated) == set(own[entry.name])
 
 
 def test_a_picture_that_a_later_step_shows_again_gets_the_new_class_and_is_kept_once(tmp_path):
@@ -122,7 +133,7 @@ def test_no_stored_file_holds_a_pixel_annotation(tmp_path):
             assert saliency.mode == "1"  # one bit a pixel cannot tell classes apart
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert set(manifest) == {"version", "size", "store", "order", "entries"}
-    assert all(set(entry) == {"name", "step", "classes", "multi_hot"} for entry in manifest["entries"])
+    assert all(set(entry) == {"name", "step", "classes", "multi_hot", "guessed"} for entry in manifest["entries"])
 
 
 def test_paths_alone_are_kept_unless_a_copy_is_asked_for(tmp_path):

@@ -54,6 +54,13 @@ class Entry:
     """When it was chosen."""
     folder: Path | None = None
     """Where its saliency map and copy lie; none while it is still in the data only."""
+    guessed: tuple[str, ...] = ()
+    """Those of its classes that the model saw and no step annotated."""
+
+    @property
+    def annotated(self) -> tuple[str, ...]:
+        """The classes that are surely there."""
+        return tuple(name for name in self.classes if name not in self.guessed)
 
 
 class ReplayMemory:
@@ -158,6 +165,7 @@ class ReplayMemory:
                 "step": entry.step,
                 "classes": list(entry.classes),
                 "multi_hot": [int(name in entry.classes) for name in self.order],
+                "guessed": list(entry.guessed),
             }
             for entry in self.entries
         ]
@@ -224,11 +232,12 @@ def _write_png(path: Path, array: NDArray[Any]) -> None:
 
 
 def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Entry:
-    name, classes = str(data["name"]), tuple(data["classes"])
+    name, classes, guessed = str(data["name"]), tuple(data["classes"]), tuple(data.get("guessed", ()))
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise UserError(f'the memory\'s manifest names "{name}", which leaves its folder: {path}.')
-    if not set(classes) <= set(order) or data["multi_hot"] != [int(known in classes) for known in order]:
+    known = set(guessed) <= set(classes) <= set(order)
+    if not known or data["multi_hot"] != [int(name in classes) for name in order]:
         raise UserError(f"the memory's manifest contradicts itself about {name}: {path}.")
     if not isinstance(data["step"], int):
         raise TypeError(f"step {data['step']!r}")
-    return Entry(name, classes, data["step"], folder)
+    return Entry(name, classes, data["step"], folder, guessed)

@@ -15,15 +15,16 @@ from ipseg.data.view import StepView
 def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
     """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
 
-    Then the memory is filled at random. No picture is taken twice.
+    Annotated ones count: a class that the model takes for others would have its places filled with these. Then the
+    memory is filled at random. No picture is taken twice.
     """
     pool = {entry.name: entry for entry in entries}
     shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
     quota = size // len(classes)
     chosen: dict[str, Entry] = {}
     for wanted in rng.permutation(list(classes)):
-        having = sum(wanted in entry.classes for entry in chosen.values())
-        more = [entry for entry in shuffled if wanted in entry.classes and entry.name not in chosen]
+        having = sum(wanted in entry.annotated for entry in chosen.values())
+        more = [entry for entry in shuffled if wanted in entry.annotated and entry.name not in chosen]
         chosen |= {entry.name: entry for entry in more[: max(0, quota - having)]}
     rest = [entry for entry in shuffled if entry.name not in chosen]
     return [*chosen.values(), *rest[: size - len(chosen)]]
@@ -50,6 +51,7 @@ def update(
     chosen = choose(candidates.values(), order, config.size, rng) if config.size else []
     for i, entry in enumerate(chosen):
         if entry.folder is None:
-            found = {*entry.classes, *old_classes(view.picture(at[entry.name]))}
-            chosen[i] = replace(entry, classes=tuple(name for name in order if name in found))
+            seen = set(old_classes(view.picture(at[entry.name])))
+            classes = tuple(name for name in order if name in seen or name in entry.classes)
+            chosen[i] = replace(entry, classes=classes, guessed=tuple(name for name in classes if name in seen))
     return ReplayMemory(chosen, memory.split, order)
