@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from ipseg.engine.experiment import run
@@ -14,7 +16,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
-from ipseg.files import replacing, write_json, write_text
+from ipseg.files import TEMPORARIES, replacing, write_json, write_text
 
 
 class Killed(BaseException):
@@ -181,12 +183,44 @@ def test_a_start_that_is_refused_leaves_nothing_behind(tiny_settings, tmp_path, 
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.slow
+def test_a_run_that_is_cut_while_it_takes_the_steps_of_another_takes_the_rest(
+    tiny_settings, tiny_run, tmp_path, monkeypatch
+):
+    settings = tiny_settings | {"init": f"{tiny_run}@1"}
+    whole = run(make_recipe(settings), tmp_path / "whole", quiet=True)
+    rename, taken = Path.rename, []
+
+    def cut(path: Path, target: Path) -> Path:
+        taken.append(target)
+        if len(taken) > 1:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", cut)
+        with pytest.raises(KeyboardInterrupt):
+            run(make_recipe(settings), tmp_path / "cut", quiet=True)
+    assert RunFolder.open(tmp_path / "cut").finished() == 1
+    assert run(make_recipe(settings), tmp_path / "cut", resume=True, quiet=True) == whole
+    weights = [RunFolder.open(tmp_path / name).weights(1) for name in ("whole", "cut")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("data", [None, 3, {"name": "scenes"}])
+def test_a_damaged_description_of_a_run_is_told(tiny_run, tmp_path, data):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "run.json").write_text(json.dumps({"version": 1} | ({} if data is None else {"data": data})))
+    with pytest.raises(UserError, match=r"description is damaged: .*run\.json"):
+        RunFolder.open(mine).scenario(make_recipe(RunFolder.open(mine).settings()))
+
+
 def test_two_processes_never_learn_in_one_folder(tiny_settings, tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     shutil.rmtree(mine / "step_02")
-    with (
-        RunFolder(mine).held(),
-        pytest.raises(UserError, match="another process is learning in"),
-    ):
-        run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    with RunFolder(mine).held():
+        leave_temporary(mine / "step_01")  # the first is writing
+        with pytest.raises(UserError, match="another process is learning in"):
+            run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+        assert list((mine / "step_01").glob(TEMPORARIES))
     assert run(make_recipe(tiny_settings), mine, resume=True, quiet=True).complete

@@ -249,7 +249,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_the_last_state_stays(tiny_s
     assert tensors
 
 
-def test_a_batch_in_which_nothing_is_labelled_stops_the_run(tiny_settings, tmp_path, make_folder_data):
+def test_a_pass_in_which_nothing_is_labelled_stops_the_run(tiny_settings, tmp_path, make_folder_data):
     data = make_folder_data(count=10)
     for path in (data / "masks").glob("*.png"):
         mask = np.full((48, 64), 255, dtype=np.uint8)
@@ -257,7 +257,7 @@ def test_a_batch_in_which_nothing_is_labelled_stops_the_run(tiny_settings, tmp_p
         Image.fromarray(mask).save(path)
     tiny_settings["data"] = {"name": "folder", "path": str(data)}
     tiny_settings["training"] |= {"crop": [16, 16], "scale": [2, 2], "epochs": 4, "batch_size": 1}
-    with pytest.raises(UserError, match="no counted pixel: its masks are all 255"):
+    with pytest.raises(UserError, match="a whole pass over the pictures, have no counted pixel"):
         learned(tiny_settings, tmp_path / "mine")
 
 

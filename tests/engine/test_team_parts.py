@@ -82,7 +82,7 @@ def outcome(*, counted: bool = True, finite: bool = True) -> Outcome:
 
 def test_a_batch_counts_if_any_process_has_a_labelled_pixel_of_it():
     team = Others(CPU)
-    watch = _Watch(0, team)
+    watch = _Watch(0, team, one_pass=1)
     watch.look(outcome())
     watch.look(outcome(counted=False))
     object.__setattr__(team, "wishes", (False, True))
@@ -90,13 +90,23 @@ def test_a_batch_counts_if_any_process_has_a_labelled_pixel_of_it():
     watch.look(outcome())
     watch.look(outcome(counted=False))
     object.__setattr__(team, "wishes", (True, False))
-    with pytest.raises(UserError, match="between iterations 2 and 4: a batch has no counted pixel"):
+    with pytest.raises(UserError, match=r"between iterations 2 and 4: 1 batches in a row, .* have no counted pixel"):
         watch.read(4, 0)
+
+
+def test_a_crop_that_shows_nothing_but_255_is_no_mistake_and_a_whole_pass_of_them_is():
+    watch = _Watch(0, Team(CPU), one_pass=3)
+    for place, counted in enumerate([False, False, True, False, False], start=1):
+        watch.look(outcome(counted=counted))
+        watch.read(place, 0)
+    watch.look(outcome(counted=False))
+    with pytest.raises(UserError, match="3 batches in a row, a whole pass over the pictures, have no counted pixel"):
+        watch.read(6, 0)
 
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all():
     team = Others(CPU)
-    watch = _Watch(0, team)
+    watch = _Watch(0, team, one_pass=1)
     watch.look(outcome())
     object.__setattr__(team, "wishes", (True,))
     with pytest.raises(UserError, match="the loss is not finite"):

@@ -109,6 +109,15 @@ def test_a_small_scenario_reads_as_one_would_write_it_down():
     assert scenario.training_table(second)[:7].tolist() == [0, 0, 0, 3, 0, 0, 0]
     assert scenario.evaluation_table(scenario.steps[0])[:7].tolist() == [0, 2, 0, 255, 1, 0, 0]
     assert scenario.evaluation_table(second)[:7].tolist() == [0, 2, 0, 3, 1, 0, 0]
+    assert scenario.oracle_table(scenario.steps[0])[:7].tolist() == [
+        0,
+        2,
+        0,
+        0,
+        1,
+        0,
+        0,
+    ]  # how it is measured is no matter
     dog_and_cat, dog_and_cow, cat = {4, 2}, {4, 3}, {2}
     assert scenario.images_per_step([dog_and_cat, dog_and_cow, cat]) == [1, 1]
     assert scenario.to_json() == {

@@ -24,7 +24,7 @@ class StepView:
                 + (" without a future class." if scenario.setting == "disjoint" else ".")
             )
         self._labels = scenario.training_table(step)
-        self._oracle = scenario.evaluation_table(step) if oracle else None
+        self._oracle = scenario.oracle_table(step) if oracle else None
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -46,8 +46,8 @@ def run(
         if folder.begun:
             scenario = folder.scenario(recipe)
             if folder.finished() == len(scenario.steps):  # its data may be gone
-                folder.create(recipe, scenario)
-                return conclude(recipe, folder, scenario)
+                with folder.held():
+                    return conclude(recipe, folder, scenario)
         return _run(recipe, folder, source or recipe.source(), team, after_step)
 
 
@@ -156,7 +156,7 @@ def remembered(recipe: Recipe, folder: RunFolder, view: StepView) -> ReplayMemor
         memory = ReplayMemory.load(folder.step(before) / "memory", view.split)
     memory.show(replayed_labels(recipe.method), view)
     if list(recipe.method.oracle()):
-        memory.oracle = view.scenario.evaluation_table(view.step)
+        memory.oracle = view.scenario.oracle_table(view.step)
     return memory
 
 

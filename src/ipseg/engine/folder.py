@@ -93,7 +93,6 @@ class RunFolder:
     def create(self, recipe: Recipe, scenario: Scenario) -> None:
         """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._clear()
         if self.begun:
             return
         write_text(self.path / "recipe.yaml", to_yaml(recipe))
@@ -132,7 +131,11 @@ class RunFolder:
         return recipe.scenario.build(data["name"], data["classes"])
 
     def _data(self) -> dict[str, Any]:
-        data: dict[str, Any] = read_json(self.path / "run.json", "the run's description")["data"]
+        path = self.path / "run.json"
+        data = read_json(path, "the run's description").get("data")
+        kinds = {"name": str, "classes": list}
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in kinds.items()):
+            raise UserError(f"the run's description is damaged: {path} does not name the data and its classes.")
         return data
 
     def settings(self) -> Settings:
@@ -171,6 +174,7 @@ class RunFolder:
                 raise UserError(f"another process is learning in {self.path}; wait for it, or stop it.") from error
             except (ImportError, OSError):
                 pass
+            self._clear()  # only now: another process may be writing
             yield
 
     # ---- steps --------------------------------------------------------------------------------------------------

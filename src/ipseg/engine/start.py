@@ -35,7 +35,7 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     """Begin, or go on where the folder ends."""
     scenario = recipe.scenario.build(source.name, source.classes)
     folder.require_fitting(scenario)
-    base = None if folder.finished() else shared_base(recipe, scenario)
+    base = shared_base(recipe, scenario) if _to_be_taken(recipe, folder) else None
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
     oracle = bool(list(recipe.method.oracle()))
@@ -47,6 +47,14 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     for view in views[:1]:
         begin(method, recipe, view.step, device)
     return Start(scenario, base, views, method)
+
+
+def _to_be_taken(recipe: Recipe, folder: RunFolder) -> bool:
+    """Whether a step of `init` is not here yet. Once all are, the other run may go."""
+    number = (recipe.init or "").rpartition("@")[2]
+    steps = 1 + int(number) if number.isdigit() else 1
+    taken = all((folder.step(index) / "weights.safetensors").is_file() for index in range(steps))
+    return recipe.init is not None and not taken
 
 
 def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:

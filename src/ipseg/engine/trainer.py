@@ -45,7 +45,7 @@ def train_step(
     folder.step(step).mkdir(exist_ok=True)
     checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
     start = checkpoint.restore()
-    watch = _Watch(start, team)
+    watch = _Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
     saved = time.monotonic()
     tracker = open_tracker(folder.path, wanted=config.tensorboard)
     left = range(start, iterations)
@@ -86,11 +86,16 @@ def train_step(
 
 
 class _Watch:
-    """Notices a loss that is not finite or a batch in which nothing counts, without always waiting for the device."""
+    """Notices a loss that is not finite, or that nothing counts, without always waiting for the device.
 
-    def __init__(self, start: int, team: Team) -> None:
+    A crop may show nothing but 255, so a batch without a counted pixel is no mistake; a whole pass of them is.
+    """
+
+    def __init__(self, start: int, team: Team, one_pass: int) -> None:
         self._losses: dict[str, Tensor] = {}
         self._good, self._team = start, team
+        self._one_pass, self._blank = one_pass, 0
+        """Batches that show every picture once; how many in a row had nothing to count."""
         self._finite: Tensor | None = None
         self._counted: list[Tensor] = []
         """Of every batch since the last reading: in our share of it."""
@@ -108,8 +113,13 @@ class _Watch:
             return losses
         counted = self._team.agree(*torch.stack(self._counted).tolist())
         self._counted.clear()
-        if not all(counted):
-            raise UserError(f"{where}: a batch has no counted pixel: its masks are all 255. {_KEPT} Check the masks.")
+        for any_pixel in counted:
+            self._blank = 0 if any_pixel else self._blank + 1
+            if self._blank >= self._one_pass:
+                raise UserError(
+                    f"{where}: {self._blank} batches in a row, a whole pass over the pictures, have no counted pixel: "
+                    f"all that they show is 255. {_KEPT} Check the masks, or take a larger training.crop."
+                )
         if self._team.agree(self._finite is not None and not bool(self._finite))[0]:
             rate = "training.later_lr" if step else "training.lr"
             raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower {rate} usually helps.")

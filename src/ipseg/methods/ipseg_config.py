@@ -60,8 +60,8 @@ class IPSegConfig:
     model: the previous model's answer, in which its posterior has corrected them."""
 
     confidence: float | None = None
-    """The previous model's label counts only from this pixel probability. null: 0 (the paper's), without decoupling 0.7
-    (SSUL's). The authors' code uses 0.7 throughout."""
+    """In pixels, the previous model's label counts only from this probability. null: 0 (the paper's), without
+    decoupling 0.7 (SSUL's). The authors' code uses 0.7 throughout, for image labels too."""
 
     rehearsal: float = 0.5
     """Share of a batch that rehearses segmentation on remembered pictures. 0 is Eq. 6 to the letter."""

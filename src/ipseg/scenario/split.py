@@ -150,6 +150,10 @@ class Scenario:
         """Mask value -> label to measure against after the step: every seen class; later ones as `unseen` says."""
         return self._table(step.seen, ignored=step.future if self.unseen == "ignore" else ())
 
+    def oracle_table(self, step: Step) -> Table:
+        """Mask value -> what bounds may see in a step beside its new classes: every seen one, the rest background."""
+        return self._table(step.seen)
+
     def _table(self, shown: Collection[str], ignored: Collection[str] = ()) -> Table:
         # Readers refuse masks with values beyond the classes; should one come through, it is ignored, not learned.
         table = np.full(256, IGNORE, dtype=np.uint8)
