@@ -231,6 +231,24 @@ def test_a_dry_run_of_what_cannot_start_prints_the_recipe_and_fails_with_the_rea
     assert key in yaml.safe_load(result.stdout)
 
 
+def test_a_dry_run_in_a_folder_that_cannot_be_used_fails_with_the_reason(recipe_file, make_folder_data, tmp_path):
+    data, file = make_folder_data(), recipe_file()
+    for place in (data, file):
+        result = call("train", file, "--out", place, "--dry-run")
+        assert result.exit_code == WRONG
+        assert f"{place} exists and is not a run's folder" in result.stderr
+        assert "training" in yaml.safe_load(result.stdout)  # the recipe is printed all the same
+
+
+def test_a_dry_run_knows_a_run_that_is_there_already(recipe_file, tiny_run):
+    before = sorted(tiny_run.rglob("*"))
+    assert "Go on with --resume" in fails("train", tiny_run, "--dry-run")
+    said = fails("train", recipe_file(), "--out", tiny_run, "--set", "seed=7", "--resume", "--dry-run")
+    assert "holds a run of another recipe (seed was 0, is 7)" in said
+    assert call("train", tiny_run, "--resume", "--dry-run").exit_code == 0
+    assert sorted(tiny_run.rglob("*")) == before
+
+
 def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
     from ipseg.errors import Interrupted
 

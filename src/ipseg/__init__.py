@@ -39,7 +39,7 @@ def train(
     from ipseg.apps.train import default_folder, resolve
     from ipseg.engine.experiment import run
 
-    made = resolve(recipe, set)
+    made = resolve(recipe, _listed(set))
     return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
 
 
@@ -61,9 +61,9 @@ def learn(
     """
     from ipseg.apps.learn import learn as teach
 
-    names = [classes] if isinstance(classes, str) else list(classes)
+    names, changes = _listed(classes), _listed(set)
     seen = None if val is None else Path(val)
-    return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=set, resume=resume, quiet=quiet)
+    return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet)
 
 
 def load(
@@ -79,4 +79,9 @@ def load(
     """
     from ipseg.apps.model import load_model
 
-    return load_model(run, step, device, set)
+    return load_model(run, step, device, _listed(set))
+
+
+def _listed(given: Sequence[str]) -> list[str]:
+    """One name or change may stand without a list around it."""
+    return [given] if isinstance(given, str) else list(given)

@@ -97,7 +97,7 @@ def train(
     made = resolve(recipe, changes or ())
     folder = out or default_folder(recipe, made)
     if dry_run:
-        plan = describe_plan(made, folder)
+        plan = describe_plan(made, folder, resume=resume)
         typer.echo(plan.text)
         if plan.problem:
             raise plan.problem
@@ -126,7 +126,7 @@ def evaluate(
     from ipseg.report.table import class_table
 
     if out is not None:
-        again.require_outside(out, run)
+        again.require_place(out, run)
         require_output(out, (".json",), b'{\n  "step": ')  # so `as_json` begins, and no file of a run
     result = again.evaluate_again(run, step, changes or (), data, quiet=as_json)
     values = again.as_json(result)
@@ -156,9 +156,10 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Label pictures. Writes NAME.png (a label map), NAME_overlay.png (for people), and classes.txt."""
-    from ipseg.apps.model import load_model
+    from ipseg.apps.model import load_model, require_outside
     from ipseg.apps.predict import Wanted, predict_all
 
+    require_outside(out, run)
     model = load_model(run, step, device, changes or ())
     broken = predict_all(model, images, out, Wanted(probabilities, unknown), typer.echo)
     for error in broken:
@@ -181,7 +182,9 @@ def explain(
     """Draw what IPSeg does with one picture. A step's label maps, each head's scores, the posterior, the result."""
     from ipseg.apps.explain import explain as draw
     from ipseg.apps.explain import require_place, save_sheet
+    from ipseg.apps.model import require_outside
 
+    require_outside(out, run)
     require_place(out, Path(image), mask, saliency)
     sheet, notes = draw(run, image, step=step, mask=mask, saliency=saliency, device=device)
     save_sheet(sheet, out)
@@ -231,12 +234,12 @@ def cost(
 ) -> None:
     """Count what a recipe costs. Parameters and multiply-adds, on a GPU also speed and memory, of every step."""
     from ipseg.apps.cost import cost as count
-    from ipseg.apps.cost import cost_table
+    from ipseg.apps.cost import cost_table, run_at
     from ipseg.apps.train import resolve
     from ipseg.engine.system import choose_device
 
     made = resolve(recipe, changes or ())
-    report = count(made, size, choose_device(made.device))
+    report = count(made, size, choose_device(made.device), run_at(recipe))
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:

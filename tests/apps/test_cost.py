@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
 
-from commands import call
+import ipseg
+from commands import call, fails
 from ipseg import UserError
 from ipseg.apps import cost as costs
 from ipseg.apps.cost import cost, scenario_of
@@ -72,6 +74,27 @@ def test_classes_come_from_the_recipe_where_the_data_is_not_here(tiny_settings, 
     assert [step.new for step in named.steps] == [step.new for step in listed.steps]
     with pytest.raises(UserError, match="is not a data folder"):
         scenario_of(resolve(gone))
+
+
+def test_a_run_is_counted_when_its_data_is_gone(make_folder_data, tiny_settings, tmp_path):
+    data, run = make_folder_data(), tmp_path / "run"
+    ipseg.train(tiny_settings | {"data": {"name": "folder", "path": str(data)}}, run, quiet=True)
+    there = call("cost", run, "--size", 64, "--json").output
+    shutil.rmtree(data)
+    assert call("cost", run, "--size", 64, "--json").output == there
+    assert len(json.loads(there)["steps"]) == 2
+    assert "is not a data folder" in fails("cost", run / "recipe.yaml", "--size", 64)
+
+
+def test_the_classes_of_a_run_are_not_those_of_other_data(tiny_run):
+    other = json.loads(call("cost", tiny_run, "--size", 64, "--json", "--set", "data.classes=3").output)
+    assert len(other["steps"]) == 2
+
+
+def test_listed_steps_need_no_data(tiny_settings, tmp_path):
+    gone = tiny_settings | {"data": {"name": "folder", "path": str(tmp_path / "gone")}}
+    listed = scenario_of(resolve(gone | {"scenario": {"name": "grown", "steps": [["cow", "bus"], ["car"]]}}))
+    assert [step.new for step in listed.steps] == [("cow", "bus"), ("car",)]
 
 
 def test_speed_is_measured_on_batches_as_the_method_plans_them(tiny_settings, monkeypatch):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image
 
 import ipseg
-from commands import call
+from commands import call, fails
 from ipseg import UserError
 from ipseg.apps import explain_sheet
 from ipseg.apps.explain import explain
@@ -110,6 +111,39 @@ def test_an_own_picture_needs_mask_and_saliency_for_the_label_maps(tiny_run, own
     assert all(np.array_equal(of_files[key], drawn[key]) for key in drawn)
 
 
+def test_an_own_mask_is_read_as_the_run_s_masks_are(make_folder_data, tiny_settings, drawn, tmp_path):
+    data, photo = make_folder_data(), tmp_path / "photo.png"
+    plain, coloured = tmp_path / "plain.png", tmp_path / "coloured.png"
+    shutil.copy(data / "images" / "picture_00.png", photo)
+    shutil.copy(data / "masks" / "picture_00.png", plain)
+    in_colours(data)
+    shutil.copy(data / "masks" / "picture_00.png", coloured)
+    settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "scenario": {"name": "joint"}}
+    ipseg.train(settings, tmp_path / "run", quiet=True)
+    maps = tmp_path / "saliency.png"
+    Image.new("L", (64, 48), 255).save(maps)
+
+    def truth(mask: Path) -> np.ndarray:
+        explain(tmp_path / "run", str(photo), mask=mask, saliency=maps)
+        return drawn["ground truth"]
+
+    assert np.array_equal(truth(coloured), np.array(Image.open(plain)))
+    shutil.rmtree(data)  # what is left is the byte a pixel that all masks may have
+    assert np.array_equal(truth(plain), np.array(Image.open(plain)))
+    with pytest.raises(UserError, match="has mode RGB"):
+        truth(coloured)
+
+
+def in_colours(data: Path) -> None:
+    """Give the masks of a data folder, and its list of classes, colours."""
+    colours = np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], dtype=np.uint8)
+    names = (data / "classes.txt").read_text().split()
+    lines = [f"{name} {red} {green} {blue}" for name, (red, green, blue) in zip(names, colours[1:], strict=True)]
+    (data / "classes.txt").write_text("\n".join(lines) + "\n")
+    for path in (data / "masks").iterdir():
+        Image.fromarray(colours[np.array(Image.open(path))]).save(path)
+
+
 def test_the_base_step_has_no_previous_model(tiny_run, drawn):
     explain(tiny_run, "val/000001", step=0)
     assert not [caption for caption in drawn if caption.startswith("f_t-1")]
@@ -198,12 +232,18 @@ def test_what_cannot_be_explained_is_told_and_nothing_is_written(tiny_run, own, 
     assert own["image"].read_bytes() == before
 
 
+def test_nothing_is_drawn_into_the_run(tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    assert "lies in the run" in fails("explain", run, "val/000001", "--out", run / "new" / "why.png")
+    assert not (run / "new").exists()
+
+
 def test_a_mask_of_another_size_or_with_unknown_values_is_told(tiny_run, own, tmp_path):
     Image.new("L", (10, 10)).save(tmp_path / "small.png")
     with pytest.raises(UserError, match="must be equal"):
         explain(tiny_run, str(own["image"]), mask=tmp_path / "small.png", saliency=own["saliency"])
     Image.new("L", (64, 64), 77).save(tmp_path / "wrong.png")
-    with pytest.raises(UserError, match=r"holds the values \[77\]; valid are 0 to 4 and 255"):
+    with pytest.raises(UserError, match=r"holds the values \[77\].* valid are 0 to 4 and 255"):
         explain(tiny_run, str(own["image"]), mask=tmp_path / "wrong.png", saliency=own["saliency"])
 
 

@@ -48,6 +48,12 @@ def test_a_step_out_of_range_is_told_with_the_valid_ones(tiny_run, step):
         ipseg.load(tiny_run, step=step)
 
 
+@pytest.mark.parametrize("step", ["x", "1", 1.0])
+def test_a_step_that_is_no_whole_number_is_told(tiny_run, step):
+    with pytest.raises(UserError, match=rf"a step is a whole number, not {step!r}; of .* steps 0 to 2 are finished"):
+        ipseg.load(tiny_run, step=step)
+
+
 def test_a_run_without_a_finished_step_is_told(tiny_run, tmp_path):
     for name in ("run.json", "recipe.yaml"):
         shutil.copy(tiny_run / name, tmp_path / name)
@@ -100,6 +106,12 @@ def test_a_file_a_pillow_image_and_an_array_give_the_same_labels(model, tmp_path
         assert np.array_equal(model.predict(same).scores, of_array.scores)
 
 
+def test_pixels_that_may_not_be_written_are_labelled_without_a_warning(model):
+    pixels = np.asarray(Image.fromarray(photo()))
+    assert not pixels.flags.writeable
+    assert np.array_equal(model.predict(pixels).scores, model.predict(photo()).scores)  # a warning would be an error
+
+
 @pytest.mark.parametrize(("kind", "top"), [(np.uint16, 65535), (np.float32, 1)])
 def test_a_deep_picture_is_the_same_by_path_and_as_a_pillow_image(tmp_path, kind, top):
     deep = Image.fromarray((np.linspace(0, top, 12).reshape(3, 4)).astype(kind))
@@ -123,6 +135,13 @@ def test_exif_rotation_is_honoured_in_files_and_pillow_images(model, tmp_path):
 def test_what_is_no_picture_is_told(model, wrong):
     with pytest.raises(UserError, match="a picture is"):
         model.predict(wrong)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "F"])
+@pytest.mark.parametrize("size", [(0, 0), (4, 0)])
+def test_a_pillow_image_without_pixels_is_told(model, mode, size):
+    with pytest.raises(UserError, match=rf"a picture is at least 1 x 1; this Pillow image is {size[0]} x 0"):
+        model.predict(Image.new(mode, size))
 
 
 def test_classes_are_present_by_the_posterior_or_without_one_by_the_pixels():
@@ -155,3 +174,12 @@ def test_train_takes_settings_a_recipe_or_a_file_and_gives_results(tiny_settings
     written = tmp_path / "one" / "recipe.yaml"
     assert ipseg.train(written, tmp_path / "three", quiet=True).final() == result.final()
     assert to_dict(make_recipe(to_dict(recipe))) == to_dict(recipe)
+
+
+def test_one_change_needs_no_list_around_it(tiny_settings, tiny_run, tmp_path):
+    result = ipseg.train(tiny_settings, tmp_path / "run", set="scenario.name=joint", quiet=True)
+    assert len(result.steps) == 1
+    with pytest.raises(UserError, match=r"--set model.width=8: model.width is fixed"):
+        ipseg.learn(tiny_run, tmp_path, "sheep", tmp_path / "more", set="model.width=8")
+    with pytest.raises(UserError, match=r"model.width is part of how"):
+        ipseg.load(tiny_run, set="model.width=8")

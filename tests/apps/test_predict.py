@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import ipseg
-from commands import call
+from commands import call, fails
 from ipseg import UserError
 from ipseg.apps.predict import choose_names
 from ipseg.data.pictures import read_image
@@ -133,6 +133,63 @@ def test_labelling_again_replaces_what_was_written_before(tiny_run, tmp_path):
     photo = picture(tmp_path / "photo.jpg")
     codes = [call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code for _ in range(2)]
     assert codes == [0, 0]
+
+
+def test_a_user_s_picture_stays_in_a_folder_that_predict_has_written_to(tiny_run, tmp_path):
+    photos, mine = tmp_path / "photos", picture(tmp_path / "photos" / "b.png", seed=1)
+    before = mine.read_bytes()
+    assert call("predict", tiny_run, picture(photos / "a.jpg"), "--out", photos).exit_code == 0
+    said = fails("predict", tiny_run, picture(tmp_path / "other" / "b.jpg"), "--out", photos)
+    assert f"{mine} is not of ipseg predict and would be overwritten" in said
+    assert mine.read_bytes() == before
+    assert written(photos) == {"a.jpg", "a.png", "a_overlay.png", "b.png", "classes.txt"}
+
+
+def test_every_picture_that_predict_writes_says_so_where_it_begins(tiny_run, tmp_path):
+    out = tmp_path / "out"
+    assert call("predict", tiny_run, picture(tmp_path / "a.jpg"), "--out", out, "--unknown").exit_code == 0
+    for path in out.glob("*.png"):
+        assert b"Software\0ipseg predict" in path.read_bytes()[:100]
+
+
+def test_scores_are_replaced_only_beside_a_label_map_of_ours(tiny_run, tmp_path):
+    photo, out = picture(tmp_path / "a.jpg"), tmp_path / "out"
+    words = ["predict", tiny_run, photo, "--out", out, "--probabilities"]
+    assert [call(*words).exit_code for _ in range(2)] == [0, 0]
+    (out / "a.png").unlink()
+    before = (out / "a_scores.npz").read_bytes()
+    assert "a_scores.npz is not of ipseg predict" in fails(*words)
+    assert (out / "a_scores.npz").read_bytes() == before
+
+
+def test_label_maps_keep_the_names_of_their_classes(tiny_run, tmp_path):
+    a, b, out = picture(tmp_path / "a.jpg"), picture(tmp_path / "b.jpg"), tmp_path / "out"
+    for step in (0, 2):  # more classes go on where the fewer ended
+        assert call("predict", tiny_run, a, "--out", out, "--step", step).exit_code == 0
+    said = fails("predict", tiny_run, b, "--out", out, "--step", 0)
+    assert "is of a model with other classes: it lists 3 horse, and this one has no such label." in said
+    (out / "classes.txt").write_text("0 background\n1 cow\n2 sheep\n")
+    assert "it lists 2 sheep, and this one has 2 bus." in fails("predict", tiny_run, b, "--out", out)
+    assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 sheep\n"
+    assert "b.png" not in written(out)
+
+
+def test_a_method_without_a_map_of_unknown_objects_says_so_before_anything_is_written(tiny_settings, tmp_path):
+    settings = tiny_settings | {"method": {"name": "finetune"}, "scenario": {"name": "joint"}}
+    ipseg.train(settings, tmp_path / "run", quiet=True)
+    out = tmp_path / "out"
+    said = fails("predict", tmp_path / "run", picture(tmp_path / "a.jpg"), "--out", out, "--unknown")
+    assert "the run's method has no map of unknown objects" in said
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("place", ["", "labels"])
+def test_nothing_is_written_into_the_run(tiny_run, tmp_path, place):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    before = written(tmp_path / "run")
+    said = fails("predict", tmp_path / "run", picture(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
+    assert "lies in the run" in said
+    assert written(tmp_path / "run") == before
 
 
 def test_a_broken_picture_is_reported_and_the_others_are_labelled(tiny_run, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from ipseg.errors import UserError
-from ipseg.report.palette import IGNORE, colours, indexed_png
+from ipseg.report.palette import IGNORE, colours, indexed_image
 
 
 def test_no_two_labels_share_a_colour():
@@ -37,7 +37,7 @@ def test_a_palette_cannot_hold_more_colours_than_a_byte_counts():
 
 def test_a_png_gives_back_every_label_that_was_written(tmp_path: Path):
     labels = np.arange(256, dtype=np.uint8).reshape(8, 32)
-    indexed_png(labels, tmp_path / "labels.png")
+    indexed_image(labels).save(tmp_path / "labels.png")
     with Image.open(tmp_path / "labels.png") as picture:
         assert picture.mode == "P"
         assert np.array_equal(np.asarray(picture), labels)
@@ -49,5 +49,5 @@ def test_a_png_gives_back_every_label_that_was_written(tmp_path: Path):
 )
 def test_what_is_no_label_map_is_refused(labels, tmp_path: Path):
     with pytest.raises(UserError, match="label"):
-        indexed_png(labels, tmp_path / "labels.png")
+        indexed_image(labels).save(tmp_path / "labels.png")
     assert list(tmp_path.iterdir()) == []

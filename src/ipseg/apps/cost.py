@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
+from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
-from ipseg.engine.recipe import Recipe
+from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import set_deterministic
 from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
@@ -59,10 +62,10 @@ class StepCost:
     training_memory: int | None
 
 
-def cost(recipe: Recipe, size: int, device: torch.device) -> dict[str, Any]:
-    """The costs of every step of a recipe. Neither data nor weights are needed."""
+def cost(recipe: Recipe, size: int, device: torch.device, run: RunFolder | None = None) -> dict[str, Any]:
+    """The costs of every step of a recipe, or of a run with its recipe. Neither data nor weights are needed."""
     require_between("--size", size, 32, 8192)
-    scenario = scenario_of(recipe)
+    scenario = scenario_of(recipe, run)
     counted = _count(recipe, scenario, size)
     speeds = _measure(recipe, scenario, size, device) if device.type == "cuda" else [_NO_GPU] * len(counted)
     steps = [
@@ -80,15 +83,22 @@ def cost(recipe: Recipe, size: int, device: torch.device) -> dict[str, Any]:
     return {"recipe": recipe.name, "size": size, "device": name, "steps": [asdict(step) for step in steps]}
 
 
-def scenario_of(recipe: Recipe) -> Scenario:
-    """The recipe's scenario; where its data is not here, of the classes that the recipe names."""
+def run_at(given: str) -> RunFolder | None:
+    """The run that stands for its recipe, if it is one."""
+    return RunFolder.open(Path(given)) if (Path(given) / "run.json").is_file() else None
+
+
+def scenario_of(recipe: Recipe, run: RunFolder | None = None) -> Scenario:
+    """The recipe's scenario; where its data is not here, of the classes that the recipe names. A run knows its own."""
+    if run is not None and recipe.data == make_recipe(run.settings()).data:
+        return run.scenario(recipe)
     try:
         source = recipe.data.build()
     except UserError:
         config = recipe.scenario
         data = config.name.rpartition("/")[0] or recipe.data.name
-        listed = config.order if isinstance(config.order, tuple) else config.classes
-        classes = known_classes(data) or listed
+        steps = tuple(chain(*config.steps or ()))
+        classes = known_classes(data) or steps or (config.order if isinstance(config.order, tuple) else config.classes)
         if not classes:
             raise
         return config.build(data, classes)

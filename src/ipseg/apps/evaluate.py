@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.apps.model import finished_step, inference_recipe
+from ipseg.apps.model import finished_step, inference_recipe, require_outside
 from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
 from ipseg.engine.experiment import measure
@@ -90,10 +90,9 @@ def as_json(result: StepResult) -> dict[str, Any]:
     return vars(result) | {"new": list(result.new)}
 
 
-def require_outside(out: Path, run: Path) -> None:
-    """Raise if a file would be written into a run."""
-    if out.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"--out {out} lies in the run, which evaluation leaves as it is. Choose another place.")
+def require_place(out: Path, run: Path) -> None:
+    """Raise if the measurements cannot be written there."""
+    require_outside(out, run)
     if out.is_dir():
         raise UserError(f"--out {out} is a folder; name a file.")
     if not out.resolve().parent.is_dir():

@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps import explain_sheet
 from ipseg.apps.explain_sheet import IGNORED, NO_CHANNEL, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
 from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, restored
+from ipseg.apps.predict import save_png, stamp
+from ipseg.data.filed import FileSplit, MaskReader
+from ipseg.data.masks import ColourMasks, IndexMasks
 from ipseg.data.pictures import read_labels
 from ipseg.data.source import Source, Split
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
-from ipseg.files import replacing, require_output
+from ipseg.files import require_output
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import NEITHER, coupled_labels, permanent_labels, temporary_labels
@@ -94,16 +96,13 @@ def require_place(out: Path, *read: Path | None) -> None:
     """Raise if the sheet would take the place of a picture that is read, or of anything but an earlier sheet."""
     if out.exists() and any(path and path.exists() and out.samefile(path) for path in read):
         raise UserError(f"--out {out} would overwrite a picture that is read.")
-    require_output(out, (".png",), f"Software\0{DRAWN_BY}".encode())
+    require_output(out, (".png",), stamp(DRAWN_BY))
 
 
 def save_sheet(sheet: Image.Image, out: Path) -> None:
     """Write it, whole or not at all, with the word that it is a sheet."""
-    about = PngInfo()
-    about.add_text("Software", DRAWN_BY)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as temporary:
-        sheet.save(temporary, format="PNG", pnginfo=about)
+    save_png(sheet, out, DRAWN_BY)
 
 
 # ---- the picture ------------------------------------------------------------------------------------------------
@@ -112,24 +111,33 @@ def save_sheet(sheet: Image.Image, out: Path) -> None:
 def find_picture(picture: str, mask: Path | None, saliency: Path | None, recipe: Recipe, scenario: Scenario) -> Subject:
     """A file of the user's, or a picture of the run's data."""
     if Path(picture).is_file():
-        return own_picture(Path(picture), mask, saliency, len(scenario.data_classes))
+        return own_picture(Path(picture), mask, saliency, recipe, scenario)
     if mask or saliency:
         raise UserError(f"--mask and --saliency go with a picture file; {picture} is none.")
     return data_picture(recipe.source(), picture)
 
 
-def own_picture(path: Path, mask: Path | None, saliency: Path | None, classes: int) -> Subject:
+def own_picture(path: Path, mask: Path | None, saliency: Path | None, recipe: Recipe, scenario: Scenario) -> Subject:
     """A file, with its ground truth and saliency map where they are given."""
     image = as_array(path)
     if mask is None and saliency is None:
         return Subject(path.name, image)
     if mask is None or saliency is None:
         raise UserError("--mask and --saliency go together: label maps are made of both.")
-    values, salient = read_labels(mask), read_labels(saliency) > 0
-    wrong = sorted(set(np.unique(values).tolist()) - set(range(classes + 1)) - {255})
-    if wrong:
-        raise UserError(f"{mask} holds the values {wrong}; valid are 0 to {classes} and 255.")
-    return _equal_sizes(path.name, image, values, salient)
+    return _equal_sizes(path.name, image, mask_reader(recipe, scenario)(mask), read_labels(saliency) > 0)
+
+
+def mask_reader(recipe: Recipe, scenario: Scenario) -> MaskReader:
+    """The run's own way to read masks, by colour for example. Where its data is gone or another, by index."""
+    by_index = IndexMasks(len(scenario.data_classes))
+    try:
+        source = recipe.data.build()
+    except UserError:
+        return by_index
+    if source.classes != scenario.data_classes or not isinstance(source.train, FileSplit):
+        return by_index
+    own = source.train.read_mask
+    return own if isinstance(own, (IndexMasks, ColourMasks)) else by_index  # COCO's are of its own pictures alone
 
 
 def data_picture(source: Source, name: str) -> Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,10 +115,20 @@ def finished_step(folder: RunFolder, step: int | None) -> int:
         )
     if step is None:
         return finished - 1
-    if not 0 <= step < finished:
-        valid = "only step 0 is finished" if finished == 1 else f"steps 0 to {finished - 1} are finished"
-        raise UserError(f"{folder.path} has no step {step}: {valid}.")
-    return step
+    valid = "only step 0 is finished" if finished == 1 else f"steps 0 to {finished - 1} are finished"
+    try:
+        chosen = operator.index(step)  # numpy's whole numbers too
+    except TypeError as error:
+        raise UserError(f"a step is a whole number, not {step!r}; of {folder.path} {valid}.") from error
+    if not 0 <= chosen < finished:
+        raise UserError(f"{folder.path} has no step {chosen}: {valid}.")
+    return chosen
+
+
+def require_outside(out: Path, run: Path) -> None:
+    """Raise if something would be written into a run that is only read."""
+    if out.resolve().is_relative_to(RunFolder.open(run).path.resolve()):
+        raise UserError(f"--out {out} lies in the run {run}, which stays as it is. Choose another place.")
 
 
 def inference_recipe(folder: RunFolder, assignments: Sequence[str] = ()) -> Recipe:
@@ -139,6 +150,8 @@ def as_array(image: Picture) -> NDArray[np.uint8]:
     if isinstance(image, (str, Path)):
         return read_image(Path(image))
     if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise UserError(f"a picture is at least 1 x 1; this Pillow image is {image.width} x {image.height}.")
         return rgb(image)
     if not isinstance(image, np.ndarray):
         raise UserError(f"a picture is a file, a Pillow image or an array, not {type(image).__name__}.")
@@ -149,7 +162,8 @@ def as_array(image: Picture) -> NDArray[np.uint8]:
 
 def as_tensor(image: NDArray[np.uint8], device: torch.device) -> torch.Tensor:
     """(1, 3, H, W) in 0-1."""
-    return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1)[None].float() / 255
+    ours = np.require(image, requirements=["C", "W"])  # Pillow's pixels may not be written, and torch warns of such
+    return torch.from_numpy(ours).to(device).permute(2, 0, 1)[None].float() / 255
 
 
 def say_posterior(posterior: Mapping[str, float], least: float = 0.05, most: int = 8) -> str:

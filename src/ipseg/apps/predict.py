@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps.model import Model, Result, as_array, say_posterior
 from ipseg.data.pictures import find_images
 from ipseg.errors import UserError
-from ipseg.files import replacing, write_text
+from ipseg.files import HEAD, replacing, write_text
 from ipseg.report.overlay import legend_entries, overlay, with_legend
-from ipseg.report.palette import indexed_png
+from ipseg.report.palette import indexed_image
 
 CLASSES = "classes.txt"
 ENDINGS = (".png", "_overlay.png", "_scores.npz", "_unknown.png")
 """What may be written for a picture, after its name."""
+WRITTEN_BY = "ipseg predict"
+"""What the pictures' files say about themselves."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,13 @@ def predict_all(
 ) -> list[UserError]:
     """Label every picture. A broken one is left out and returned as the error that it gave; the others go on."""
     names = choose_names(_once(find_images(list(paths), say)), out)
-    listed = "".join(f"{index} {name}\n" for index, name in enumerate(model.classes))
+    listed = [f"{index} {name}" for index, name in enumerate(model.classes)]
+    _require_fitting(out / CLASSES, listed)
     _require_ours(out, names.values())
+    if wanted.unknown:
+        unknown_of(model.predict(np.zeros((64, 64, 3), np.uint8)))  # raises before anything is written
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / CLASSES, listed)
+    write_text(out / CLASSES, "\n".join([*listed, ""]))
     broken: list[UserError] = []
     for path, name in names.items():
         try:
@@ -61,23 +69,37 @@ def describe(result: Result) -> str:
 
 def write_result(result: Result, image: np.ndarray, out: Path, name: str, wanted: Wanted) -> None:
     """The files of one picture."""
-    indexed_png(result.labels, out / f"{name}.png")
+    save_png(indexed_image(result.labels), out / f"{name}.png", WRITTEN_BY, optimize=True)
     shown = with_legend(overlay(image, result.labels, result.classes), legend_entries(result.labels, result.classes))
-    save_png(shown, out / f"{name}_overlay.png")
+    save_png(shown, out / f"{name}_overlay.png", WRITTEN_BY)
     if wanted.probabilities:
         with replacing(out / f"{name}_scores.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, scores=result.scores.astype(np.float16), names=np.array(result.classes))
     if wanted.unknown:
-        if result.unknown is None:
-            raise UserError("--unknown: the run's method has no map of unknown objects; IPSeg has.")
-        grey = (result.unknown * 255).round().astype(np.uint8)
-        save_png(Image.fromarray(grey), out / f"{name}_unknown.png")
+        grey = (unknown_of(result) * 255).round().astype(np.uint8)
+        save_png(Image.fromarray(grey), out / f"{name}_unknown.png", WRITTEN_BY)
 
 
-def save_png(picture: Image.Image, path: Path) -> None:
-    """Write a picture atomically."""
+def unknown_of(result: Result) -> NDArray[np.float32]:
+    """The map of unknown objects, where the method makes one."""
+    if result.unknown is None:
+        raise UserError(
+            "--unknown: the run's method has no map of unknown objects; IPSeg and SSUL have. Leave the option out."
+        )
+    return result.unknown
+
+
+def save_png(picture: Image.Image, path: Path, made_by: str, *, optimize: bool = False) -> None:
+    """Write a picture, whole or not at all, with the word that it is ours."""
+    about = PngInfo()
+    about.add_text("Software", made_by)
     with replacing(path) as temporary:
-        picture.save(temporary, format="PNG")
+        picture.save(temporary, format="PNG", pnginfo=about, optimize=optimize)
+
+
+def stamp(made_by: str) -> bytes:
+    """What a file of `save_png` has among its first bytes."""
+    return f"Software\0{made_by}".encode()
 
 
 def choose_names(images: Sequence[Path], out: Path) -> dict[Path, str]:
@@ -115,13 +137,38 @@ def _once(images: Iterable[Path]) -> list[Path]:
     return list({_identity(image): image for image in reversed(list(images))}.values())[::-1]
 
 
-def _require_ours(out: Path, names: Iterable[str]) -> None:
-    """Only what an earlier call wrote is replaced. In another folder every file stays; data has a classes.txt too."""
-    listed = out / CLASSES
-    if listed.is_file() and listed.read_text(encoding="utf-8", errors="replace").startswith("0 background\n"):
+def _require_fitting(path: Path, listed: Sequence[str]) -> None:
+    """Raise unless the list of classes there, if any, is ours, and goes on to hold for the label maps beside it."""
+    if not path.exists():
         return
-    for target in (listed, *(out / f"{name}{ending}" for name in names for ending in ENDINGS)):
-        if target.exists():
+    there = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    if there[:1] != ["0 background"]:  # data has a classes.txt too
+        raise _not_ours(path)
+    for old, new in zip_longest(there, listed[: len(there)]):
+        if old != new:
             raise UserError(
-                f"{target} is not of ipseg predict and would be overwritten. Choose another folder with --out."
+                f"{path} is of a model with other classes: it lists {old}, and this one has {new or 'no such label'}. "
+                "Label maps beside it would get wrong names. Choose another folder with --out."
             )
+
+
+def _require_ours(out: Path, names: Iterable[str]) -> None:
+    """Raise if a file would be replaced that no earlier call wrote."""
+    for name in names:
+        for ending in ENDINGS:
+            target = out / f"{name}{ending}"
+            # scores have no room for a stamp, but a label map beside them
+            stamped = target if target.suffix == ".png" else out / f"{name}.png"
+            if target.exists() and not _is_ours(stamped):
+                raise _not_ours(target)
+
+
+def _is_ours(picture: Path) -> bool:
+    if not picture.is_file():
+        return False
+    with picture.open("rb") as file:
+        return stamp(WRITTEN_BY) in file.read(HEAD)
+
+
+def _not_ours(path: Path) -> UserError:
+    return UserError(f"{path} is not of ipseg predict and would be overwritten. Choose another folder with --out.")

@@ -11,6 +11,7 @@ from typing import Any
 from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
 from ipseg.engine.base_step import shared_base
+from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base, with_changes
 from ipseg.engine.system import choose_device
@@ -42,16 +43,18 @@ class Plan:
     """Why it could not start, as far as can be seen without starting it."""
 
 
-def describe_plan(recipe: Recipe, folder: Path) -> Plan:
+def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan:
     """What a run would do. Nothing is written."""
     lines = [to_yaml(recipe), f"# The run would go to {folder}."]
     try:
         recipe.require_trainable()
         choose_device(recipe.device)
+        place = RunFolder.check(folder, recipe, resume=resume)
         downloads = recipe.model.backbone.weights == "imagenet"
         method = recipe.method.build(recipe.model, pretrained=not downloads)
         source = recipe.source()
         scenario = recipe.scenario.build(source.name, source.classes)
+        place.require_fitting(scenario)
         method.begin_step(scenario.steps[0])
         base = shared_base(recipe, scenario)
     except UserError as error:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from ipseg.errors import UserError
-from ipseg.files import replacing
 
 IGNORE = 255
 """The label of pixels that count for nothing."""
@@ -59,16 +57,10 @@ def as_labels(labels: NDArray[np.integer]) -> Bytes:
 
 
 def indexed_image(labels: NDArray[np.integer]) -> Image.Image:
-    """The label map as a picture whose stored values are the labels and whose looks are the palette."""
+    """The label map as a picture: a viewer shows colours, a program reads the labels back."""
     picture = Image.fromarray(as_labels(labels))
     picture.putpalette(_palette().tobytes())
     return picture
-
-
-def indexed_png(labels: NDArray[np.integer], path: Path) -> None:
-    """Write the label map as a palette PNG: a viewer shows colours, a program reads the labels back."""
-    with replacing(path) as temporary:
-        indexed_image(labels).save(temporary, format="PNG", optimize=True)
 
 
 @cache
