@@ -47,11 +47,10 @@ def learn(
     from ipseg.apps.growth import growth_lines, growth_table
     from ipseg.apps.learn import learn as teach
 
-    names = [name.strip() for name in classes.split(",") if name.strip()]
     report = teach(
         run,
         data,
-        names,
+        classes,
         out,
         data_format=data_format,
         val=val,

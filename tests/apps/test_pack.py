@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import call
+from commands import call, fails
 from ipseg.apps.apply import apply_pack
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
@@ -316,6 +316,41 @@ def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):
     refused(repack(take_away), grown, tmp_path, "saliency map of .* is not in its memory")
 
 
+def change_memory(change: Callable[[dict[str, Any]], None]) -> Change:
+    def spoil(files: dict[str, bytes], _: dict[str, Any]) -> None:
+        memory = json.loads(files["memory/manifest.json"])
+        change(memory)
+        files["memory/manifest.json"] = json.dumps(memory).encode()
+
+    return spoil
+
+
+def test_a_memory_of_other_classes_is_refused(grown, repack, tmp_path):
+    def forget(memory: dict[str, Any]) -> None:
+        memory["order"] = ["red", "green"]
+        for entry in memory["entries"]:
+            classes = [name for name in entry["classes"] if name != "sheep"]
+            hot = [int(name in classes) for name in memory["order"]]
+            entry.update(classes=classes, multi_hot=hot, guessed=[])
+
+    refused(
+        repack(change_memory(forget)), grown, tmp_path, "memory is of the classes red, green, not red, green, sheep"
+    )
+
+
+def test_a_picture_that_is_remembered_twice_is_refused(grown, repack, tmp_path):
+    twice = repack(change_memory(lambda memory: memory["entries"].append(memory["entries"][0])))
+    refused(twice, grown, tmp_path, "more than once")
+
+
+@pytest.mark.parametrize("kind", ["saliency", "images"])
+def test_a_memory_whose_pictures_are_none_is_refused(grown, repack, tmp_path, kind):
+    def spoil(files, _):
+        files[next(name for name in files if name.startswith(f"memory/{kind}/"))] = b"no picture"
+
+    refused(repack(spoil), grown, tmp_path, f"in its memory cannot be used: memory/{kind}/.* is not a readable")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -324,6 +359,14 @@ def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):
         {"iou": {"background": "good"}},
         {"image_f1": float("nan")},
         {"images": "\ud800"},
+        {"images": "x"},
+        {"images": -1},
+        {"image_accuracy": "x"},
+        {"image_accuracy": {"all": "x"}},
+        {"image_f1": {"all": {"both": "x"}}},
+        {"confusion": "x"},
+        {"confusion": {"red": {"red": -1}}},
+        {"iou": {"background": 0.5}},
     ],
     ids=str,
 )
@@ -362,3 +405,15 @@ def test_a_run_whose_memory_is_damaged_is_not_packed(grown, tmp_path):
     (tmp_path / "run" / "step_02" / "memory" / "manifest.json").write_text('{"version": 1}')
     with pytest.raises(UserError, match="memory's manifest is damaged"):
         pack(tmp_path / "run", 2, tmp_path / "out.zip")
+
+
+def test_a_run_whose_memory_lacks_a_map_is_packed_without_the_memory_only(grown, tmp_path):
+    shutil.copytree(grown / "run", tmp_path / "run")
+    lost = next(iter((tmp_path / "run" / "step_02" / "memory" / "saliency").rglob("*.png")))
+    lost.unlink()
+    words = ["pack", tmp_path / "run", "--out", tmp_path / "out.zip"]
+    told = fails(*words)
+    assert lost.name in told
+    assert "--no-memory" in told
+    assert not (tmp_path / "out.zip").exists()
+    assert call(*words, "--no-memory").exit_code == 0

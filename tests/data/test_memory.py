@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from PIL import Image
 
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
-from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.held_out import Part
+from ipseg.data.memory import Entry, MemoryConfig, NoPictures, ReplayMemory
 from ipseg.data.memory_update import choose, update
 from ipseg.data.view import StepView
 from ipseg.errors import UserError
@@ -154,6 +156,37 @@ def test_copies_work_after_the_data_is_gone(tmp_path, make_folder_data):
     shutil.rmtree(root / "masks")
     loaded = ReplayMemory.load(tmp_path / "memory", source.train)
     assert all(np.array_equal(loaded.picture(i).image, image) for i, image in enumerate(images))
+
+
+def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_path):
+    """The first picture comes again under its name, another one has the name of the second, the third stays alone."""
+    kept(tmp_path / "here", size=3)
+    memory = ReplayMemory.load(tmp_path / "here", SOURCE.train)
+    first, second, third = (entry.name for entry in memory.entries)
+    coming = Part(SOURCE.train, [SOURCE.train.names.index(name) for name in (first, third)])
+    coming.names = [first, second]  # the third picture is called as the second was
+    memory.move(tmp_path / "there", [coming, SOURCE.val])
+    moved = ReplayMemory.load(tmp_path / "there", NoPictures())
+    assert [entry.name for entry in moved.entries] == [first, f"old/{second}", third]
+    for index in range(3):
+        assert np.array_equal(moved.picture(index).image, memory.picture(index).image)
+        assert np.array_equal(moved.picture(index).salient, memory.picture(index).salient)
+
+
+def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
+    kept(tmp_path / "here", size=2, store="copy")
+    here = ReplayMemory.load(tmp_path / "here", NoPictures())
+    old = [replace(here.entries[0], name="a"), replace(here.entries[1], name="old/a")]
+    for entry, new in zip(here.entries, old, strict=True):
+        for kind in ("images", "saliency"):
+            path = tmp_path / "here" / kind / f"{new.name}.png"
+            path.parent.mkdir(exist_ok=True)
+            (tmp_path / "here" / kind / f"{entry.name}.png").rename(path)
+    coming = Part(SOURCE.train, [SOURCE.train.names.index(entry.name) for entry in here.entries])
+    coming.names = ["old/a", "a"]  # the other way round: both are other pictures
+    ReplayMemory(old, NoPictures(), here.order).move(tmp_path / "there", [coming])
+    moved = ReplayMemory.load(tmp_path / "there", NoPictures())
+    assert [entry.name for entry in moved.entries] == ["old/old/a", "old/old/old/a"]
 
 
 def test_a_picture_that_is_gone_is_named(tmp_path):

@@ -122,6 +122,34 @@ def test_results_of_version_1_are_read_and_have_no_confusion(tmp_path):
     assert RunResult.read(path).steps[-1].confusion is None
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "2"},
+        {"iou": "x"},
+        {"iou": {"cat": "x"}},
+        {"miou": {"all": 0.5, "base": [1]}},
+        {"image_accuracy": "x"},
+        {"image_accuracy": {"all": 0.5}},
+        {"image_f1": {"all": {"both": "x"}}},
+        {"images": "x"},
+        {"images": -1},
+        {"images": True},
+        {"confusion": "x"},
+        {"confusion": {"cat": {"cat": 0.5}}},
+        {"confusion": {"cat": {"cat": -7}}},
+    ],
+    ids=str,
+)
+def test_a_step_s_values_are_of_their_kinds(change):
+    """Told by the value's name, wherever a step is read."""
+    plain = RUN.to_json()
+    whole = plain | {"steps": [plain["steps"][0] | change]}
+    for read in (lambda: RunResult.from_json(whole), lambda: replace(COUNTED, **change)):
+        with pytest.raises(TypeError, match=next(iter(change))):
+            read()
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"version": 1', "\x00", '{"name": "IPSeg"}', "[1]", '{"version": "x"}'])
 def test_damaged_results_are_refused(tmp_path, text):
     path = tmp_path / "results.json"

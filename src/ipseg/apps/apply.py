@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import zipfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,14 @@ from ipseg.apps.pack import SETTINGS, fingerprint, network_of
 from ipseg.apps.pack_checks import opened, read_manifest
 from ipseg.config import build
 from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.pictures import read_labels
 from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
 from ipseg.errors import UserError
 from ipseg.model.network import ModelConfig
-from ipseg.scenario.split import Scenario
+from ipseg.scenario.split import BACKGROUND, Scenario
 
 
 def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
@@ -99,18 +102,40 @@ def _extract(archive: zipfile.ZipFile, manifest: dict[str, Any], folder: RunFold
 
 
 def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: Path) -> None:
-    """Raise unless the new run can be used: weights that fit, a result of this step, a memory whose maps are there."""
+    """Raise unless the new run can be used: weights that fit, a result of this step, a memory that can be read."""
     last = scenario.steps[-1]
     try:
         result = folder.result(last.index)
         if (result.step, result.new) != (last.index, last.new):
-            raise UserError(f"the step's result is of step {result.step}, {', '.join(result.new)}.")
+            raise UserError(f"the step's result is of step {result.step}, {', '.join(map(str, result.new))}.")
+        if set(result.iou) != {BACKGROUND, *last.seen}:
+            raise UserError(f"the step's result has the IoU of {_short(', '.join(result.iou))}.")
         restore(recipe, folder, scenario, last.index, torch.device("cpu"))
-        memory = folder.step(last.index) / "memory"
-        if memory.is_dir():
-            for entry in ReplayMemory.load(memory, NoPictures()).entries:
-                if not (memory / "saliency" / f"{entry.name}.png").is_file():
-                    raise UserError(f"the saliency map of {entry.name} is not in its memory.")
+        if (memory := folder.step(last.index) / "memory").is_dir():
+            _require_memory(memory, last.seen)
         summarise(recipe, folder, scenario).write(folder.path / "results.json")
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
         raise UserError(f"{path} cannot be applied: {error} Nothing was written.") from error
+
+
+def _require_memory(folder: Path, seen: Sequence[str]) -> None:
+    """Raise unless the next step can replay it: labels of the classes seen, no picture twice, every file readable."""
+    memory = ReplayMemory.load(folder, NoPictures())
+    if memory.order != tuple(seen):
+        raise UserError(f"its memory is of the classes {_short(', '.join(memory.order))}, not {', '.join(seen)}.")
+    names = [entry.name for entry in memory.entries]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserError(f"its memory names {', '.join(twice)} more than once.")
+    elsewhere = memory.without_copy()
+    for index, name in enumerate(names):
+        saliency, labels = (folder / kind / f"{name}.png" for kind in ("saliency", "labels"))
+        if not saliency.is_file():
+            raise UserError(f"the saliency map of {name} is not in its memory.")
+        try:
+            for path in (saliency, *([labels] if labels.is_file() else [])):
+                read_labels(path)
+            if name not in elsewhere:
+                memory.picture(index)
+        except UserError as error:
+            told = str(error).replace(str(folder), "memory")  # the folder is about to go
+            raise UserError(f"{name} in its memory cannot be used: {told}") from error

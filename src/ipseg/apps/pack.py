@@ -108,11 +108,22 @@ def _files(folder: Path, *, memory: bool) -> list[str]:
     names = ["step.json", "weights.safetensors"]
     if memory and (folder / "memory" / "manifest.json").is_file():
         remembered = [entry.name for entry in ReplayMemory.load(folder / "memory", NoPictures()).entries]
+        _require_maps(folder, remembered)
         pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images", "labels") for name in remembered]
         names += ["memory/manifest.json", *(name for name in pictures if (folder / name).is_file())]
     for name in names:
         require_inside(name, "the run")
     return sorted(names)
+
+
+def _require_maps(folder: Path, remembered: Sequence[str]) -> None:
+    """Raise if a remembered picture has lost its saliency map: no run would take the pack."""
+    for name in remembered:
+        if not (path := folder / "memory" / "saliency" / f"{name}.png").is_file():
+            raise UserError(
+                f"the saliency map of {name} is missing: {path}. Put a whole copy of the memory in its place, or pack "
+                "the step without the memory: --no-memory."
+            )
 
 
 def _facts(path: Path) -> dict[str, Any]:

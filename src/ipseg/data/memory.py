@@ -6,7 +6,7 @@ step had which stored the picture, or one since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -137,19 +137,21 @@ class ReplayMemory:
         """The pictures that only the data set has."""
         return [entry.name for entry in self.entries if not (entry.folder and _copy_of(entry, entry.folder).is_file())]
 
-    def move(self, folder: Path, taken: Iterable[str]) -> None:
+    def move(self, folder: Path, coming: Sequence[Split]) -> None:
         """Write it with copies of its pictures, so that it needs its data set no longer.
 
-        Other data will come, in which one of the `taken` names is another picture: a remembered one gets a new name.
+        Where the data that comes next has another picture of the same name, the remembered one gets a new name. One
+        that comes again keeps its name, by which the next step finds what it annotates there.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        used, moved = set(taken), []
+        theirs = {name: (split, place) for split in coming for place, name in enumerate(split.names)}
+        used, moved = {*theirs, *(entry.name for entry in self.entries)}, []
         for index, entry in enumerate(self.entries):
-            new = entry
-            while new.name in used:
-                new = replace(new, name=f"old/{new.name}")
-            used.add(new.name)
-            picture = self.picture(index)
+            new, picture = entry, self.picture(index)
+            if entry.name in theirs and not _shows(*theirs[entry.name], picture.image):
+                while new.name in used:
+                    new = replace(new, name=f"old/{new.name}")
+                used.add(new.name)
             _write_png(folder / "saliency" / f"{new.name}.png", picture.salient)
             _write_png(_copy_of(new, folder), picture.image)
             if (had := _stored_labels(entry)) is not None:
@@ -202,6 +204,11 @@ class NoPictures:
     def presence(self) -> list[frozenset[int]]:
         """Of no picture."""
         return []
+
+
+def _shows(split: Split, place: int, image: Image) -> bool:
+    """Whether the split has this very picture there, pixel by pixel."""
+    return np.array_equal(split.image(place), image)
 
 
 def _copy_of(entry: Entry, folder: Path) -> Path:

@@ -222,9 +222,15 @@ class RunFolder:
 
     def result(self, index: int) -> StepResult:
         """A finished step's measurements."""
-        data = read_json(self.step(index) / "step.json", f"step {index}'s result", RESULTS)
-        data.pop("version")
-        return StepResult(**data | {"new": tuple(data["new"])})
+        path = self.step(index) / "step.json"
+        data = read_json(path, f"step {index}'s result", RESULTS)
+        try:
+            data.pop("version")
+            return StepResult(**data | {"new": tuple(data["new"])})
+        except (TypeError, KeyError) as error:
+            raise UserError(
+                f"step {index}'s result is damaged: {path} ({error}). Put a whole copy in its place."
+            ) from error
 
     def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
         """Copy the first steps of another run; on request without what they remember, or the weights alone."""

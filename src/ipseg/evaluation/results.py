@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -35,6 +36,17 @@ class StepResult:
     """Pictures counted."""
     confusion: dict[str, dict[str, int]] | None = None
     """True class -> predicted class -> pixels, where there are any; null in files of version 1."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError where a file says something else: whoever draws or compares the numbers would stumble."""
+        _require_kinds(vars(self), STEP_KINDS)
+        _require_all("images", [self.images], _is_count)
+        for name in ("iou", "miou"):
+            _require_all(name, getattr(self, name).values(), _is_share)
+        for name, valid in (("image_accuracy", _is_share), ("image_f1", _is_share), ("confusion", _is_count)):
+            rows = (getattr(self, name) or {}).values()
+            _require_all(name, rows, lambda row: isinstance(row, dict))
+            _require_all(name, chain(*(row.values() for row in rows)), valid)
 
     @property
     def measured(self) -> frozenset[str]:
@@ -121,19 +133,43 @@ class RunResult:
         """The other way round of to_json; what else stands there is passed over."""
         _require_kinds(data, RUN_KINDS)
         for step in data["steps"]:
-            _require_kinds(step, {"iou": dict, "miou": dict})
+            _require_kinds(step, {"miou": dict})
             _require_kinds(step["miou"], {"all": (float, NoneType)})
         steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
         return cls(**{key: data[key] for key in RUN_KINDS}, oracle=tuple(data["oracle"]), steps=steps)
 
 
 RUN_KINDS = {"name": str, "method": str, "scenario": str, "setting": str, "seed": int, "info": dict}
+STEP_KINDS = {
+    "step": int,
+    "new": tuple,
+    "iou": dict,
+    "miou": dict,
+    "image_accuracy": (dict, NoneType),
+    "image_f1": (dict, NoneType),
+    "images": int,
+    "confusion": (dict, NoneType),
+}
 
 
 def _require_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
     for key, kind in kinds.items():
         if not isinstance(data[key], kind):
             raise TypeError(f"{key} is {data[key]!r}")
+
+
+def _require_all(key: str, values: Iterable[Any], valid: Callable[[Any], bool]) -> None:
+    for value in values:
+        if not valid(value):
+            raise TypeError(f"{key} has {value!r}")
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def forgetting(steps: tuple[StepResult, ...]) -> dict[str, float | None]:
