@@ -15,7 +15,8 @@ from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
 from ipseg.engine.evaluate import evaluate
-from ipseg.engine.folder import Follower, RunFolder
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.follower import Follower
 from ipseg.engine.progress import Clock
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.start import begin, load, make_start

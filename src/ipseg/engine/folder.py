@@ -249,30 +249,3 @@ class RunFolder:
         path = self.path / "log.jsonl"
         with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
-
-
-class Follower(RunFolder):
-    """The folder as the other processes of a team have it: one of them writes, they read."""
-
-    def create(self, recipe: Recipe, scenario: Scenario) -> None:
-        """The first process does."""
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """The first process does."""
-        yield
-
-    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
-        """The first process does."""
-
-    def save_weights(self, index: int, network: nn.Module) -> None:
-        """The first process does."""
-
-    def finish_step(self, index: int, result: StepResult) -> None:
-        """The first process does."""
-
-    def write_results(self, result: RunResult) -> None:
-        """The first process does."""
-
-    def log(self, **values: Any) -> None:
-        """The first process does."""
