@@ -24,7 +24,7 @@ import torch
 from opened import Counts, Opened
 from torch import Tensor, nn
 
-from ipseg.apps.evaluate import require_outside
+from ipseg.apps.evaluate import require_place
 from ipseg.data.batch import Batch
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.folder import RunFolder
@@ -218,7 +218,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         device = choose_device(options.device)
         for run in options.runs:
-            require_outside(options.out, run)
+            require_place(options.out, run)
         known = read_json(options.out, "the measurements", VERSION)["runs"] if options.out.exists() else {}
     except UserError as error:
         print(error, file=sys.stderr)

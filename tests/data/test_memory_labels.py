@@ -19,6 +19,7 @@ from ipseg.methods.registry import method_config
 from ipseg.scenario.split import ScenarioConfig
 
 SOURCE = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
+OTHERS = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=58).build().train  # the same names
 ORDER = tuple(reversed(SOURCE.classes))  # learned otherwise than the data lists them
 SCENARIO = ScenarioConfig(name="1-1", order=ORDER).build("scenes", SOURCE.classes)
 
@@ -139,7 +140,8 @@ def test_labels_are_stored_on_request_alone(tmp_path):
 
 
 def test_labels_move_with_the_memory(after_two_steps, tmp_path):
-    after_two_steps.move(tmp_path / "moved", taken=[after_two_steps.entries[0].name])
+    after_two_steps.move(tmp_path / "moved", [OTHERS])
+    assert after_two_steps.entries[0].name in OTHERS.names
     moved = ReplayMemory.load(tmp_path / "moved", SOURCE.train)
     for memory in (after_two_steps, moved):
         memory.show("sampled", view(2))

@@ -127,7 +127,7 @@ def finished_step(folder: RunFolder, step: int | None) -> int:
 
 def require_outside(out: Path, run: Path) -> None:
     """Raise if something would be written into a run that is only read."""
-    if out.resolve().is_relative_to(RunFolder.open(run).path.resolve()):
+    if (run / "run.json").is_file() and out.resolve().is_relative_to(run.resolve()):
         raise UserError(f"--out {out} lies in the run {run}, which stays as it is. Choose another place.")
 
 
