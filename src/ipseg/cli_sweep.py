@@ -117,10 +117,13 @@ def compare(
 ) -> None:
     """Put runs side by side. Mean and spread over seeds, the best in bold, the paper's number where it has one."""
     from ipseg.apps.compare import compare as gather
+    from ipseg.files import require_output
     from ipseg.report.compare_formats import latex, markdown, to_csv
 
     if not runs and figure is None:
         raise UserError("no run to compare. Name run folders, results.json files or sweep folders; or --figure FILE.")
+    if figure is not None:
+        require_output(figure, (".svg", ".png"), b"atplotlib", "--figure")
     sections = gather(runs or [])
     if figure is not None:
         _draw(figure, sections)

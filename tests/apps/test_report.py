@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from commands import call
+from commands import call, fails
 from ipseg.apps.compare import compare
 from ipseg.apps.report import losses, report
 from ipseg.apps.report_pictures import varied
@@ -211,6 +211,9 @@ def test_the_papers_figure_needs_no_run(tmp_path):
     done = call("compare", "--figure", tmp_path / "a.svg")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "a.svg").is_file()
+    assert call("compare", "--figure", tmp_path / "a.svg").exit_code == 0  # drawn again
+    (tmp_path / "mine.svg").write_text("<svg>a drawing</svg>")
+    assert "exists and is not what this command writes" in fails("compare", "--figure", tmp_path / "mine.svg")
     nothing = call("compare")
     assert nothing.exit_code == 2
     assert "no run to compare" in nothing.output
