@@ -1,0 +1,23 @@
+"""What tests of packs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipseg.apps.apply import apply_pack
+from ipseg.errors import UserError
+
+Change = Callable[[dict[str, bytes], dict[str, Any]], None]
+
+
+def refused(path: Path, grown: Path, tmp_path: Path, said: str) -> None:
+    """By name, without a trace on the disk."""
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=said):
+        apply_pack(path, grown / "base", tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not list(grown.glob(".*"))
