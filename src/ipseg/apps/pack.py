@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.model import finished_step
+from ipseg.apps.model import finished_step, require_outside
 from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside
 from ipseg.config import to_dict
 from ipseg.data.memory import NoPictures, ReplayMemory
@@ -97,8 +97,7 @@ def network_of(recipe: Recipe) -> ModelConfig:
 def _require_free(out: Path, run: Path) -> None:
     if out.exists():
         raise UserError(f"--out {out} exists. Choose another name, or remove it.")
-    if out.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"--out {out} lies in the run, which stays as it is. Choose another place.")
+    require_outside(out, run)
     if not out.resolve().parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is missing.")
 

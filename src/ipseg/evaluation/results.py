@@ -134,7 +134,7 @@ class RunResult:
         _require_kinds(data, RUN_KINDS)
         for step in data["steps"]:
             _require_kinds(step, {"miou": dict})
-            _require_kinds(step["miou"], {"all": (float, NoneType)})
+            _require_kinds(step["miou"], {"all": (int, float, NoneType)})
         steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
         return cls(**{key: data[key] for key in RUN_KINDS}, oracle=tuple(data["oracle"]), steps=steps)
 
