@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.files import TEMPORARIES, explaining_full_disk, read_json, replacing, write_json, write_text
+from ipseg.files import (
+    TEMPORARIES,
+    explaining_full_disk,
+    read_json,
+    replacing,
+    whole_or_nothing,
+    write_json,
+    write_text,
+)
+from rights import where_rights_count
 
 
 def full(*_args: object, **_options: object) -> None:
@@ -149,3 +158,47 @@ def test_json_that_cannot_be_read_is_refused_by_name(tmp_path, content, message)
 def test_json_that_is_missing_is_said_to_be(tmp_path):
     with pytest.raises(UserError, match=r"the thing is missing: .*a\.json"):
         read_json(tmp_path / "a.json", "the thing")
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "empty"])
+def test_a_new_folder_has_its_name_once_it_is_whole(tmp_path, there):
+    out = tmp_path / "runs" / "new"
+    if there:
+        out.mkdir(parents=True)
+    with whole_or_nothing(out) as made:
+        (made / "a").mkdir(parents=True)
+        assert not out.exists() or not list(out.iterdir())
+    assert [path.name for path in out.iterdir()] == ["a"]
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_of_a_new_folder_that_fails_nothing_is_left(tmp_path):
+    def fail() -> None:
+        with whole_or_nothing(tmp_path / "new") as made:
+            (made / "a").mkdir(parents=True)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_kill_left_of_a_new_folder_is_not_in_the_next_one(tmp_path):
+    with whole_or_nothing(tmp_path / "new") as killed:
+        (killed / "a").mkdir(parents=True)
+    (tmp_path / "new").rename(killed)
+    with whole_or_nothing(tmp_path / "new") as made:
+        (made / "b").mkdir(parents=True)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["b"]
+
+
+def test_what_cannot_be_removed_is_not_taken_for_a_new_folder(tmp_path):
+    with where_rights_count(tmp_path):
+        with whole_or_nothing(Path("new")) as closed:
+            (closed / "a").mkdir(parents=True)
+        Path("new").chmod(0o555)
+        Path("new").rename(closed)
+        with pytest.raises(PermissionError), whole_or_nothing(Path("new")):
+            pytest.fail("what nobody asked for is there")
+        assert not Path("new").exists()
+        closed.chmod(0o755)

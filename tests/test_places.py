@@ -64,21 +64,13 @@ def test_a_place_that_cannot_be_used_is_named_with_what_to_do(doctor_meets, numb
     assert len(said.splitlines()) == 1
 
 
-def test_a_folder_that_cannot_be_copied_is_told_by_its_first_file(doctor_meets):
-    collected = [("a/x", "b/x", "is a named pipe"), ("a/y", "b/y", str(trouble(errno.EROFS, "b/y")))]
-    doctor_meets(shutil.Error(collected))
-    assert fails("doctor") == (
-        "ipseg: b/y cannot be used (Read-only file system). Nothing can be written there; choose another place.\n"
-    )
-
-
 def test_copying_onto_a_full_disk_names_what_was_written():
     assert "full: b could not be written" in str(about_a_place(trouble(errno.ENOSPC, "a", None, "b")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "error",
-    [trouble(errno.ENOENT, "gone"), trouble(errno.EACCES), OSError("odd"), shutil.Error("odd"), shutil.Error([])],
+    [trouble(errno.ENOENT, "gone"), trouble(errno.EACCES), OSError("odd")],
     ids=repr,
 )
 def test_what_is_not_about_a_place_keeps_its_traceback(doctor_meets, error):

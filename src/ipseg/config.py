@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import math
 import re
 import textwrap
 import types
@@ -67,6 +68,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 def _convert_plain(value: Any, hint: Any, where: str) -> Any:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is float and (number or (isinstance(value, str) and _EXPONENT.fullmatch(value))):
+        if not math.isfinite(float(value)):
+            raise UserError(f"{where} must be a finite number, got {value!r}.")
         return float(value)
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
@@ -160,21 +163,31 @@ def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
     """Apply `section.key=value` assignments (the values are YAML) to a copy of the settings."""
     result: Settings = _deep_copy(values)
     for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f'--set takes KEY=VALUE, got "{assignment}"; for example --set method.alpha_nf=0.6')
-        *sections, last = key.strip().split(".")
+        key, value = assigned(assignment, "--set", "method.alpha_nf=0.6")
+        *sections, last = key.split(".")
         target = result
         for section in sections:
             inner = target.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise UserError(f"--set {assignment}: {section} is a value, not a section.")
             target = inner
-        try:
-            target[last] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"--set {assignment}: {text!r} is not a YAML value ({error}).") from error
+        target[last] = value
     return result
+
+
+def assigned(assignment: str, option: str, example: str) -> tuple[str, Any]:
+    """The key and the value, which is YAML, of KEY=VALUE.
+
+    >>> assigned("memory.size=50", "--set", "seed=1")
+    ('memory.size', 50)
+    """
+    key, equals, text = assignment.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f'{option} takes KEY=VALUE, got "{assignment}"; for example {option} {example}')
+    try:
+        return key.strip(), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{option} {assignment}: {text!r} is not a YAML value ({error}).") from error
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:

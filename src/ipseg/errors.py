@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
-import os
-import re
-import shutil
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -70,6 +68,15 @@ def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
         raise unknown(f"value for {name},", value, [str(one) for one in known])
 
 
+def quoted(place: object) -> str:
+    """A path or a setting as a shell takes it, for commands that people copy.
+
+    >>> quoted("my run")
+    "'my run'"
+    """
+    return shlex.quote(str(place))
+
+
 # ---- errors of the system -------------------------------------------------------------------------------------------
 
 
@@ -79,15 +86,12 @@ def about_a_place(error: OSError) -> str | None:
     >>> about_a_place(OSError(errno.ENAMETOOLONG, "File name too long", "x.png"))
     'x.png cannot be used (File name too long). Choose a shorter name.'
     """
-    found = _of_a_copy(error) if isinstance(error, shutil.Error) else error
-    if found is None:
-        return None
-    place = found.filename2 or found.filename  # of two the second is the one that is written
-    if found.errno in FULL:
+    place = error.filename2 or error.filename  # of two the second is the one that is written
+    if error.errno in FULL:
         return full_disk(place)
-    if found.errno not in _ADVICE or place is None:
+    if error.errno not in _ADVICE or place is None:
         return None
-    return f"{place} cannot be used ({found.strerror}). {_ADVICE[found.errno]}"
+    return f"{place} cannot be used ({error.strerror}). {_ADVICE[error.errno]}"
 
 
 def full_disk(place: object) -> str:
@@ -97,17 +101,3 @@ def full_disk(place: object) -> str:
         f"the disk is full{where}. What was written before is whole; free some space and start the same command "
         "again (`train` and `learn`: with --resume)."
     )
-
-
-def _of_a_copy(error: shutil.Error) -> OSError | None:
-    """The first error about a place among those that copying a folder has collected; it keeps no more than their text.
-
-    >>> _of_a_copy(shutil.Error([("a", "b", "[Errno 30] Read-only file system: 'b'")])).errno
-    30
-    """
-    collected = error.args[0] if error.args and isinstance(error.args[0], list) else []
-    for _, target, why in collected:
-        number, named = re.match(r"\[Errno (\d+)\]", str(why)), re.findall(r"'(.+?)'", str(why))
-        if number and int(number[1]) in (*FULL, *_ADVICE):
-            return OSError(int(number[1]), os.strerror(int(number[1])), str(named[-1] if named else target))
-    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,7 +95,7 @@ def read_json(path: Path, what: str, version: int | None = None) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{what} is missing: {path}.") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{what} is damaged: {path} is not JSON ({error}).") from error
     if version is not None:
         require_version(value.get("version") if isinstance(value, dict) else None, version, what, path)
@@ -107,3 +108,31 @@ def require_version(got: Any, newest: int, what: str, path: Path) -> None:
         raise UserError(f"{what} is damaged: {path} gives its version as {got!r}; valid: 1 to {newest}.")
     if got > newest:
         raise UserError(f"{what} is of format {got}, this ipseg reads up to {newest}: {path}. Update ipseg to read it.")
+
+
+def copy_folder(folder: Path, target: Path, left_out: Sequence[str] = ()) -> None:
+    """Copy a folder with the rights that new files have here: what lies read-only can still be built on."""
+    target.mkdir()
+    for path in folder.iterdir():
+        if any(path.match(pattern) for pattern in left_out):
+            continue
+        if path.is_dir():
+            copy_folder(path, target / path.name, left_out)
+        else:
+            shutil.copyfile(path, target / path.name)
+
+
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """Yield a folder beside `out`; it takes that name, of nothing or an empty folder, only when the block ends well."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.parent / f".{out.name}.partial"
+    if partial.exists():
+        shutil.rmtree(partial)  # what a kill left; if it cannot go, it must not be taken for new either
+    try:
+        yield partial
+        if out.is_dir():
+            out.rmdir()
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

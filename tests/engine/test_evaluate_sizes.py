@@ -1,4 +1,4 @@
-"""cuDNN's search for its fastest way: not while pictures have sizes of their own."""
+"""Pictures with sizes of their own: few wait for others of their size, and cuDNN does not search its fastest way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ipseg.engine.evaluate import EvaluationConfig, evaluate
+from ipseg.engine.evaluate import WAITING, EvaluationConfig, batches, evaluate
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.team import Team
@@ -37,6 +37,30 @@ class Notes:
         self.searching.append(torch.backends.cudnn.benchmark)
         scores = torch.zeros(len(images), 2, *images.shape[-2:])
         return Prediction(scores, scores)
+
+
+class ManySizes(TwoPictures):
+    """No two alike; it notes how many were read."""
+
+    names = tuple(map(str, range(40)))
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def image(self, index):
+        self.read += 1
+        return super().image(index)
+
+
+def test_of_many_sizes_no_more_pictures_wait_than_some_batches_have():
+    scenario = ScenarioConfig(name="1-1").build("folder", ["cow"])
+    pictures, config = ManySizes(), EvaluationConfig(batch_size=2, workers=0)
+    shown, waiting = 0, []
+    for batch in batches(pictures, scenario, scenario.steps[0], config, Team(torch.device("cpu"))):
+        waiting.append(pictures.read - shown)
+        shown += len(batch)
+    assert shown == len(pictures.names)
+    assert max(waiting) <= (WAITING + 2) * config.batch_size + 1  # and two batches are read ahead
 
 
 @pytest.mark.parametrize(("view", "searches"), [("whole", [False, False]), ("centre_crop", [True])])

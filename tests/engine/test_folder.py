@@ -1,4 +1,4 @@
-"""The weights of a run: each step's file lies over those before it."""
+"""The weights of a run: each step's file lies over those before it. And steps that another run takes."""
 
 from __future__ import annotations
 
@@ -46,3 +46,22 @@ def test_a_file_that_names_the_gone_in_another_form_is_refused(folder):
     save_tensors(folder.step(1) / "weights.safetensors", {"b": torch.tensor([3.0])}, {"step": 1, "gone": 5})
     with pytest.raises(UserError, match=r'weights\.safetensors: "gone" must be a list of names, got 5'):
         folder.weights(1)
+
+
+# ---- a run made of another one's steps ------------------------------------------------------------------------------
+
+
+def test_steps_of_a_run_that_nobody_may_change_are_taken_as_files_like_any_new_ones(folder, tmp_path):
+    (folder.step(0) / "memory").mkdir()
+    (folder.step(0) / "memory" / "a.png").touch()
+    for path in (folder.step(0), *folder.step(0).rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    new = RunFolder(tmp_path / "new")
+    (new.path / "empty").mkdir(parents=True)
+    (new.path / "empty" / "file").touch()
+    new.take_from(folder, 1)
+    taken = [new.step(0), *new.step(0).rglob("*")]
+    assert {path.name for path in taken} == {"step_00", "weights.safetensors", "memory", "a.png"}
+    for path in taken:
+        like = new.path / "empty" if path.is_dir() else new.path / "empty" / "file"
+        assert oct(path.stat().st_mode) == oct(like.stat().st_mode), path

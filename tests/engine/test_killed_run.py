@@ -34,6 +34,14 @@ def leave_temporary(folder: Path) -> None:
     (folder / "written").rename(temporary)
 
 
+def leave_weights(folder: Path) -> None:
+    """What stays when somebody is killed who writes weights; before, safetensors wrote its own file beside them."""
+    private = folder / TEMPORARIES.replace("*", "private")
+    private.mkdir()
+    for path in (private / ".tmpAbC123", private / "weights.safetensors", folder / ".tmpdEf456"):
+        path.write_text("half of i")
+
+
 def below(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
@@ -134,6 +142,16 @@ def test_going_on_removes_what_a_kill_left(tiny_settings, tiny_run, tmp_path):
     assert below(mine) == before
 
 
+def test_going_on_removes_half_written_weights_and_no_picture(tiny_settings, tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (mine / "step_01" / "memory" / "saliency" / ".tmpab.png").touch()  # pictures may be called so
+    (mine / ".step_notes").touch()
+    before = below(mine)
+    leave_weights(mine / "step_01")
+    run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
+    assert below(mine) == before
+
+
 def test_what_a_kill_left_is_not_handed_on(tmp_path):
     theirs, mine = RunFolder(tmp_path / "theirs"), RunFolder(tmp_path / "mine")
     (theirs.step(0) / "memory").mkdir(parents=True)
@@ -142,6 +160,7 @@ def test_what_a_kill_left_is_not_handed_on(tmp_path):
     write_text(theirs.step(0) / "memory" / ".hidden.png", "a picture may be called so")
     leave_temporary(theirs.step(0))
     leave_temporary(theirs.step(0) / "memory")
+    leave_weights(theirs.step(0))
     mine.take_from(theirs, 1)
     assert below(mine.step(0)) == {"step.json", "memory", "memory/.hidden.png"}
 

@@ -122,10 +122,19 @@ def test_a_base_step_can_be_shared(tiny_settings, tiny_run, tmp_path):
     assert ours["final"] == theirs["final"]
 
 
+def test_a_run_that_had_begun_a_step_itself_can_go_on_with_that_of_another(tiny_settings, tiny_run, tmp_path):
+    begun = tmp_path / "begun"
+    shutil.copytree(tiny_run, begun)
+    for file in [*begun.glob("step_*/weights.safetensors"), *begun.glob("step_*/step.json"), begun / "results.json"]:
+        file.unlink()
+    run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), begun, resume=True, quiet=True)
+    assert same(weights(begun), weights(tiny_run))
+
+
 @pytest.mark.parametrize(
     ("init", "message"),
-    [("{run}", "must be RUN@STEP"), ("{run}@x", "must be RUN@STEP"), ("nowhere@0", "is not a run's folder"),
-     ("{run}@7", "step 7 is not among them")],
+    [("{run}", "must be RUN@STEP"), ("{run}@x", "must be RUN@STEP"), ("{run}@²", "must be RUN@STEP"),
+     ("nowhere@0", "is not a run's folder"), ("{run}@7", "step 7 is not among them")],
 )  # fmt: skip
 def test_a_beginning_that_is_not_there_is_explained(tiny_settings, tiny_run, tmp_path, init, message):
     with pytest.raises(UserError, match=message):
@@ -229,9 +238,10 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(tiny_sett
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_device_that_nobody_has_is_refused():
-    with pytest.raises(UserError, match='no device "gpu"; valid: auto, cpu, cuda'):
-        choose_device("gpu")
+@pytest.mark.parametrize("name", ["gpu", "xpu", "meta"])
+def test_a_device_that_nobody_has_or_that_runs_do_not_know_is_refused(name):
+    with pytest.raises(UserError, match=f'no device "{name}"; valid: auto, cpu, cuda'):
+        choose_device(name)
 
 
 # ---- what stops a run -----------------------------------------------------------------------------------------------

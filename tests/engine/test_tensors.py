@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors, save_tensors
-from ipseg.errors import UserError
+from ipseg.errors import UserError, about_a_place
+from ipseg.files import TEMPORARIES, write_text
+from rights import where_rights_count
 
 TENSORS = {
     "weight": torch.arange(12.0).view(3, 4).t(),  # not contiguous
@@ -102,6 +106,48 @@ def test_on_a_full_disk_the_old_weights_stay(tmp_path, whole, monkeypatch, numbe
         save_tensors(path, {"weight": torch.zeros(3)}, {})
     assert path.read_bytes() == whole
     assert list(tmp_path.iterdir()) == [path]
+
+
+# ---- files among others ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0o022, 0o027, 0o077], ids=oct)
+def umask(request) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_who_may_read_other_new_files_may_read_weights(tmp_path):
+    save_tensors(tmp_path / "a.safetensors", TENSORS, FACTS)
+    write_text(tmp_path / "a.txt", "a")
+    weights, text = (path.stat().st_mode for path in (tmp_path / "a.safetensors", tmp_path / "a.txt"))
+    assert oct(weights) == oct(text)
+
+
+def test_whatever_a_kill_leaves_of_weights_is_called_a_temporary(tmp_path, monkeypatch):
+    beside: list[Path] = []
+
+    def slow(plain: dict[str, torch.Tensor], file: Path, metadata: dict[str, str]) -> None:
+        save_file(plain, file, metadata=metadata)
+        file.with_name(".tmpAbC123").touch()  # where it writes before its file has a name
+        beside.extend(tmp_path.iterdir())
+
+    monkeypatch.setattr(tensors, "save_file", slow)
+    save_tensors(tmp_path / "a.safetensors", TENSORS, FACTS)
+    assert beside
+    assert all(path.match(TEMPORARIES) for path in beside)
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.safetensors"]
+
+
+def test_weights_that_one_may_not_read_are_not_called_damaged(tmp_path, whole):
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(whole)
+    path.chmod(0)
+    with where_rights_count(tmp_path), pytest.raises(PermissionError) as caught:
+        load_tensors(Path(path.name), "the weights")
+    assert str(about_a_place(caught.value)).startswith(f"{path.name} cannot be used (Permission denied). Get the right")
 
 
 # ---- what to do about damage ----------------------------------------------------------------------------------------

@@ -129,6 +129,8 @@ def test_results_of_version_1_are_read_and_have_no_confusion(tmp_path):
         {"iou": "x"},
         {"iou": {"cat": "x"}},
         {"miou": {"all": 0.5, "base": [1]}},
+        {"miou": {"all": float("nan")}},
+        {"miou": {"all": 68.1}},
         {"image_accuracy": "x"},
         {"image_accuracy": {"all": 0.5}},
         {"image_f1": {"all": {"both": "x"}}},
@@ -150,7 +152,9 @@ def test_a_step_s_values_are_of_their_kinds(change):
             read()
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"version": 1', "\x00", '{"name": "IPSeg"}', "[1]", '{"version": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"version": 1', "\x00", '{"name": "IPSeg"}', "[1]", '{"version": "x"}', "[" * 100_000]
+)
 def test_damaged_results_are_refused(tmp_path, text):
     path = tmp_path / "results.json"
     path.write_text(text)

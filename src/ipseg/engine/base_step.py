@@ -69,7 +69,7 @@ def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
     if recipe.init is None:
         return None
     path, at, number = recipe.init.rpartition("@")
-    if not at or not number.isdigit():
+    if not at or not number.isdecimal():
         raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
     folder, steps = RunFolder.open(Path(path)), int(number) + 1
     if folder.finished() < steps:

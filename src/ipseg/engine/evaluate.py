@@ -16,10 +16,10 @@ from ipseg.data.augment import Placement, place
 from ipseg.data.batch import Batch, Picture
 from ipseg.data.loading import read_ahead
 from ipseg.data.pile import pile_of
-from ipseg.data.source import Split
+from ipseg.data.source import Split, require_equal
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team
-from ipseg.errors import UserError, require_at_least, require_between
+from ipseg.errors import require_at_least, require_between
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.image_level import ImageLevel, Sets
 from ipseg.evaluation.metrics import iou, miou_groups
@@ -30,7 +30,10 @@ from ipseg.model.fusible import fusing
 from ipseg.model.recording import recording
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
 
-MULTIPLE = 32  # pictures of different sizes share a batch when they pad to the same canvas
+MULTIPLE = 32
+"""Pictures of different sizes share a batch when they pad to the same canvas."""
+WAITING = 8
+"""Batches' worth of pictures that may wait for others of their canvas. Without a limit, of many sizes all would."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,17 @@ def evaluate(
             truth, readings = _image_sets(batch, prediction, seen)
             pictures.update(truth, **readings)
             advance(len(batch))
-    confusion, pictures = _together(confusion, pictures, team)
+    return _result(*_together(confusion, pictures, team), scenario, step, config, images=len(split.names))
+
+
+def _result(
+    confusion: ConfusionMatrix,
+    pictures: ImageLevel,
+    scenario: Scenario,
+    step: Step,
+    config: EvaluationConfig,
+    images: int,
+) -> StepResult:
     names = [BACKGROUND, *step.seen]
     annotated = [i for i, name in enumerate(step.seen) if name in scenario.data_classes]
     counts = _known(confusion.counts, annotated)
@@ -112,7 +125,7 @@ def evaluate(
         miou=_groups(values, scenario, step),
         image_accuracy={name: pictures.accuracy(columns) for name, columns in groups.items()},
         image_f1={name: pictures.f1(columns) for name, columns in groups.items()},
-        images=len(split.names),
+        images=images,
         confusion=_named(counts, names),
     )
 
@@ -163,10 +176,7 @@ def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConf
 
     def read(index: int) -> Picture:
         image, mask = split.image(index), split.mask(index)
-        if image.shape[:2] != mask.shape:
-            raise UserError(
-                f"{split.names[index]}: the image is {image.shape[:2]}, its mask {mask.shape}; they must be equal."
-            )
+        require_equal(split.names[index], image, mask)
         return Picture(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
     indices = team.share(len(split.names))
@@ -174,8 +184,10 @@ def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConf
         for picture in pictures:
             placement, canvas = _layout(picture.labels.shape, config)
             waiting[canvas].append((picture, placement))
-            if len(waiting[canvas]) == config.batch_size:
-                yield _lay(waiting.pop(canvas), canvas, len(step.seen), team.device)
+            crowded = sum(map(len, waiting.values())) > WAITING * config.batch_size
+            if crowded or len(waiting[canvas]) == config.batch_size:
+                fullest = max(waiting, key=lambda one: len(waiting[one]))
+                yield _lay(waiting.pop(fullest), fullest, len(step.seen), team.device)
     for canvas, rest in waiting.items():
         yield _lay(rest, canvas, len(step.seen), team.device)
 

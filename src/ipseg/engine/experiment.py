@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
-from ipseg.data.batch import Picture, StepBatch
+from ipseg.data.batch import Picture
 from ipseg.data.loading import room
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.memory_update import update
@@ -25,6 +25,7 @@ from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method, end_step, prepare, replayed_labels
+from ipseg.methods.labels import where_unlabelled
 from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
 
@@ -114,7 +115,7 @@ def learn(
         share=team.share,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
-    prepare(method, one_pass(stream))
+    prepare(method, stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
     clock.passed("load")
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
@@ -126,12 +127,6 @@ def learn(
     clock.passed("save")
 
 
-def one_pass(stream: BatchStream) -> Iterator[StepBatch]:
-    """Every picture of the step, laid as in training; made when asked for, and the same whenever a run goes on."""
-    with stream.batches(range(-(-len(stream.view) // stream.plan.current))) as batches:
-        yield from batches
-
-
 def remember(
     method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, folder: RunFolder, device: torch.device
 ) -> None:
@@ -141,9 +136,9 @@ def remember(
         if not view.step.old:
             return []
         image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
-        annotated = torch.from_numpy(picture.labels).to(device) > 0  # there the model has nothing to say
-        found = method.image_classes(method.predict(image).labels.masked_fill(annotated, 0))[0]
-        return [name for name, there in zip(view.step.old, found.tolist(), strict=False) if there]
+        found = where_unlabelled(method.predict(image).labels, torch.from_numpy(picture.labels).to(device))
+        seen = method.image_classes(found)[0]
+        return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
     with many_sizes():
         kept = update(memory, view, recipe.memory, recipe.seed, old_classes)

@@ -32,7 +32,15 @@ from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.files import TEMPORARIES, explaining_full_disk, read_json, require_version, write_json, write_text
+from ipseg.files import (
+    TEMPORARIES,
+    copy_folder,
+    explaining_full_disk,
+    read_json,
+    require_version,
+    write_json,
+    write_text,
+)
 from ipseg.scenario.split import Scenario
 
 VERSION = 1
@@ -51,6 +59,8 @@ FREE = {
 """Settings that may change when a run goes on: they do not change its numbers."""
 MOVED = {"data.path"}
 """These may change as well, if what is there now is the same data. Runs that differ in it are not alike."""
+LEFTOVERS = (TEMPORARIES, ".tmp" + 6 * "[0-9A-Za-z]")
+"""What a kill leaves behind. The second are files of safetensors, which earlier versions had beside the weights."""
 
 
 class RunFolder:
@@ -106,9 +116,10 @@ class RunFolder:
 
     def _clear(self) -> None:
         """Remove what a killed process was about to write: files without their names, steps half taken."""
-        for temporary in list(self.path.rglob(TEMPORARIES)):
-            temporary.unlink(missing_ok=True)
-        for partial in list(self.path.glob(".step_*")):
+        left = [path for pattern in LEFTOVERS for path in self.path.rglob(pattern)]
+        for file in (path for path in left if not path.is_dir()):
+            file.unlink(missing_ok=True)
+        for partial in [*left, *self.path.glob(".step_*")]:
             shutil.rmtree(partial, ignore_errors=True)
 
     @classmethod
@@ -232,16 +243,22 @@ class RunFolder:
                 f"step {index}'s result is damaged: {path} ({error}). Put a whole copy in its place."
             ) from error
 
+    def require_results(self) -> None:
+        """Raise if the measurements of a finished step cannot be read."""
+        for index in range(self.finished()):
+            self.result(index)
+
     def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
         """Copy the first steps of another run; on request without what they remember, or the weights alone."""
         of_results, of_memory = [] if whole else ["step.json"], [] if memory and whole else ["memory"]
-        left_out = shutil.ignore_patterns(TEMPORARIES, *of_results, *of_memory)
+        left_out = [*LEFTOVERS, *of_results, *of_memory]
         for index in range(steps):
             if (self.step(index) / "weights.safetensors").is_file():
                 continue  # taken before a cut
             partial = self.path / f".step_{index:02d}"
             shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(other.step(index), partial, ignore=left_out)
+            copy_folder(other.step(index), partial, left_out)
+            shutil.rmtree(self.step(index), ignore_errors=True)  # one that this run had begun itself
             partial.rename(self.step(index))
 
     def log(self, **values: Any) -> None:

@@ -52,7 +52,7 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
 def _to_be_taken(recipe: Recipe, folder: RunFolder) -> bool:
     """Whether a step of `init` is not here yet. Once all are, the other run may go."""
     number = (recipe.init or "").rpartition("@")[2]
-    steps = 1 + int(number) if number.isdigit() else 1
+    steps = 1 + int(number) if number.isdecimal() else 1
     taken = all((folder.step(index) / "weights.safetensors").is_file() for index in range(steps))
     return recipe.init is not None and not taken
 

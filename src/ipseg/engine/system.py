@@ -23,10 +23,13 @@ def choose_device(name: str) -> torch.device:
     """The device that was asked for, or a clear word that it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device: torch.device | None
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise UserError(f'no device "{name}"; valid: auto, cpu, cuda, cuda:1, mps.') from error
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise UserError(f'no device "{name}"; valid: auto, cpu, cuda, cuda:1, mps.')
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f'device is "{name}", but torch sees no GPU here. Choose the device cpu or auto; see `ipseg doctor`.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -118,7 +119,9 @@ class Loss(nn.Module):
 def shared_loss(method: Method, team: Team) -> nn.Module:
     """The loss of the whole batch, every process with its share: gradients and batch statistics are the batch's."""
     share_statistics(method.network, team.device)
-    return DistributedDataParallel(Loss(method), broadcast_buffers=False)
+    with warnings.catch_warnings():  # newer releases of torch have another name for it, which older ones do not know
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        return DistributedDataParallel(Loss(method), broadcast_buffers=False)
 
 
 def share_statistics(network: nn.Module, device: torch.device) -> None:

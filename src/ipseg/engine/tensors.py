@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ipseg.errors import FULL, UserError
-from ipseg.files import replacing
+from ipseg.files import TEMPORARIES, replacing
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -23,20 +25,29 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     said = json.dumps(dict(facts))
     header = {"facts": said, "checksum": str(_checksum(plain, said))}
-    with replacing(path) as temporary:
-        try:
-            save_file(plain, temporary, metadata=header)
-        except SafetensorError as error:  # it has no number of its own for a full disk
-            for number in FULL:
-                if f"os error {number}" in str(error):
-                    raise OSError(number, str(error)) from error
-            raise
+    before, after = TEMPORARIES.split("*")
+    with replacing(path) as temporary, TemporaryDirectory(dir=path.parent, prefix=before, suffix=after) as private:
+        written = Path(private) / path.name  # in a folder of its own: a kill leaves a file of `save_file` beside it
+        _save(plain, written, header)
+        shutil.copymode(temporary, written)  # `save_file` lets the owner alone read
+        written.replace(temporary)
+
+
+def _save(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
+    try:
+        save_file(tensors, path, metadata=header)
+    except SafetensorError as error:  # it has no number of its own for a full disk
+        for number in FULL:
+            if f"os error {number}" in str(error):
+                raise OSError(number, str(error)) from error
+        raise
 
 
 def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and facts; a damaged file is refused by name."""
     if not path.is_file():
         raise UserError(f"{what} is missing: {path}. {_remedy(path)}")
+    path.open("rb").close()  # raises where one may not read; `safe_open` would say that there is no such file
     try:
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}

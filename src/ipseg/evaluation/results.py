@@ -132,6 +132,7 @@ class RunResult:
     def from_json(cls, data: Mapping[str, Any]) -> RunResult:
         """The other way round of to_json; what else stands there is passed over."""
         _require_kinds(data, RUN_KINDS)
+        _require_all("oracle", data["oracle"], lambda setting: isinstance(setting, str))
         for step in data["steps"]:
             _require_kinds(step, {"miou": dict})
             _require_kinds(step["miou"], {"all": (int, float, NoneType)})
@@ -165,7 +166,7 @@ def _require_all(key: str, values: Iterable[Any], valid: Callable[[Any], bool]) 
 
 
 def _is_share(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1)
 
 
 def _is_count(value: Any) -> bool:
