@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ipseg.data.augment import Chance, Placement, place, random_crop, whole
+from ipseg.data.augment import Chance, Placement, place, random_crop, unchanged, whole
 from ipseg.data.batch import Batch, Picture, join
 from ipseg.data.pile import join_piles, pile_of
 from ipseg.model.boxes import inside
@@ -64,6 +64,14 @@ def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other()
         assert torch.equal(together.boxes[row], alone.boxes[0])
 
 
+@pytest.mark.parametrize("layout", [random_crop, whole, unchanged])
+@given(st.sampled_from([(8, 600), (1, 400), (400, 1), (1, 1)]), st.integers(0, 2**16))
+def test_no_picture_is_so_thin_that_nothing_of_it_is_seen(layout, size, seed):
+    chance = Chance.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
+    batch = lay([picture(*size)], [layout(chance, size, (64, 64))], (64, 64))
+    assert inside(batch.boxes, (64, 64)).any()
+
+
 @pytest.mark.parametrize(("top", "left"), [(0, 0), (-4, -5), (3, 6)])
 def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, left):
     still, mirrored = (lay([picture(16, 20)], [Placement(1, top, left, flip=f)], (24, 32)) for f in (False, True))
@@ -111,7 +119,8 @@ def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width)
 
 
 @given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
-def test_a_whole_picture_is_shown_uncropped_whatever_its_shape(seed, height, width):
+def test_a_whole_picture_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorter_side(seed, height, width):
+    assume(0.5 * min(48 / height, 32 / width) * min(height, width) >= 1)
     chance = Chance.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
     placement = whole(chance, (height, width), (48, 32))
     batch = lay([picture(height, width)], [placement], (48, 32))

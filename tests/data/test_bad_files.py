@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import struct
+import sys
 import unicodedata
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
+from ipseg.data.filed import as_name
 from ipseg.data.folder import FolderConfig
-from ipseg.data.pictures import read_image, read_labels
+from ipseg.data.pictures import read_colours, read_image, read_labels
 from ipseg.data.source import Source
 from ipseg.errors import UserError
 
@@ -64,6 +66,41 @@ def test_a_sixteen_bit_photograph_is_turned_too(tmp_path):
     read = read_image(tmp_path / "turned.png")
     assert read.shape == (3, 2, 3)
     assert read[0, 1].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("orientation", range(10))
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_a_picture_is_turned_as_pillow_turns_it(tmp_path, suffix, orientation):
+    exif, path = Image.Exif(), tmp_path / f"turned.{suffix}"
+    exif[0x0112] = orientation
+    Image.fromarray(np.arange(18, dtype=np.uint8).reshape(2, 3, 3)).save(path, exif=exif)
+    with Image.open(path) as image:
+        assert (read_image(path) == np.asarray(ImageOps.exif_transpose(image))).all()
+
+
+def test_an_odd_tag_beside_the_orientation_spoils_no_picture(tmp_path):
+    tags = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0) + struct.pack("<HHII", 0x011A, 7, 4, 0)  # XResolution, undefined
+    Image.new("RGB", (3, 2)).save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x02\0" + tags + bytes(4))
+    assert read_image(tmp_path / "odd.jpg").shape == (3, 2, 3)
+
+
+@pytest.mark.parametrize("read", [read_labels, read_colours])
+def test_masks_are_no_jpegs_whatever_their_suffix_says(tmp_path, read):
+    Image.new("L", (8, 8)).save(tmp_path / "mask.png", format="JPEG")
+    with pytest.raises(UserError, match=r"mask\.png is a JPEG, which mixes the values of neighbours"):
+        read(tmp_path / "mask.png")
+
+
+def test_deep_masks_in_colours_are_refused_not_cut_off(tmp_path):
+    Image.fromarray(np.array([[0, 300, 900]], dtype=np.uint16)).save(tmp_path / "mask.png")
+    with pytest.raises(UserError, match=r"mask\.png has mode I;16; a mask in colours has one byte for each of"):
+        read_colours(tmp_path / "mask.png")
+
+
+@pytest.mark.parametrize(("name", "why"), [("p\udcff.jpg", "is not in UTF-8"), ("a\0b.png", "has a zero byte")])
+def test_names_that_cannot_be_written_down_are_refused(name, why):
+    with pytest.raises(UserError, match=why):
+        as_name(name)
 
 
 @pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "GIF"])
@@ -270,6 +307,14 @@ def test_a_link_in_a_circle_ends(make_folder_data):
     root = make_folder_data()
     (root / "images" / "again").symlink_to("..", target_is_directory=True)
     assert opened(root).train.image(0).shape == (48, 64, 3)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="such a link is like one to nothing there: no file")
+def test_a_link_to_itself_is_refused_by_name(make_folder_data):
+    root = make_folder_data()
+    (root / "images" / "loop.png").symlink_to("loop.png")
+    with pytest.raises(UserError, match=r"loop\.png is a link that leads back to itself"):
+        opened(root)
 
 
 def test_a_link_to_another_folder_of_pictures_is_told_not_passed_over(make_folder_data):

@@ -228,3 +228,15 @@ def test_both_splits_must_have_the_same_categories(coco):
     write_instances(coco, "val", [], categories=[*CATEGORIES, {"id": 20, "name": "sheep"}])
     with pytest.raises(UserError, match="have different categories: sheep"):
         CocoConfig(path=str(coco)).build()
+
+
+@pytest.mark.parametrize("name", [None, "", " ", "a\nb"])
+def test_a_category_s_name_is_one_line_of_text(coco, name):
+    write_instances(coco, "train", [], categories=[*CATEGORIES, {"id": 20, "name": name}])
+    with pytest.raises(UserError, match=r"category 20 is called .*; a name is one line of text"):
+        CocoConfig(path=str(coco)).build()
+
+
+def test_a_crowd_of_zero_in_quotes_is_none(coco):
+    write_instances(coco, "train", [thing(0, 17, WHOLE) | {"iscrowd": "0"}])
+    assert CocoConfig(path=str(coco), crowd="ignore").build().train.presence() == [{2}, frozenset()]

@@ -131,7 +131,7 @@ def test_a_palette_mask_is_read_by_its_indices(make_folder_data):
 def test_an_image_and_a_mask_of_different_sizes_are_named(make_folder_data):
     root = make_folder_data()
     Image.new("RGB", (30, 20)).save(root / "images" / "picture_00.png")
-    with pytest.raises(UserError, match="picture_00: the image is 30x20, its mask 64x48"):
+    with pytest.raises(UserError, match="picture_00: its image 30x20, its mask 64x48"):
         first_view(root).picture(0)
 
 

@@ -52,6 +52,14 @@ def test_what_the_model_guesses_fills_no_class_s_share():
     assert sum(entry.annotated == ("dog",) for entry in chosen) >= 10
 
 
+def test_a_memory_smaller_than_the_number_of_classes_holds_as_many_of_these_as_it_can():
+    pool = [Entry(f"ant{i}", ("ant",), 0) for i in range(50)]
+    pool += [Entry(name, (name,), 0) for name in CLASSES[1:]]
+    for seed in range(10):
+        chosen = choose(pool, CLASSES, 4, np.random.default_rng(seed))
+        assert len(chosen) == len({entry.classes for entry in chosen}) == 4
+
+
 def test_another_seed_chooses_other_pictures():
     pool = [Entry(f"{i:03d}", ("ant",), 0) for i in range(50)]
     chosen = {tuple(e.name for e in choose(pool, ["ant"], 5, np.random.default_rng(seed))) for seed in range(5)}

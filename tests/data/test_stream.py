@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ipseg.data.augment import random_crop, whole
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
@@ -55,6 +56,27 @@ def test_seed_step_and_iteration_each_change_the_batch(memory):
     assert not same(one, stream(memory)[4])
     assert not same(one, stream(memory, seed=1)[3])
     assert not same(one, stream(memory, step=2)[3])
+
+
+@pytest.mark.parametrize(("current", "wholes"), [(2, 3), (7, 1), (1, 0)])
+def test_one_pass_shows_every_picture_of_the_step_and_every_whole_remembered_one(memory, current, wholes, monkeypatch):
+    given, laid = stream(memory, plan=BatchPlan(current, rehearsed=1, wholes=wholes)), []
+    plain = BatchStream._lay
+
+    def lay(self, layout, rows, *rest):
+        laid.append((layout, rows))
+        return plain(self, layout, rows, *rest)
+
+    monkeypatch.setattr(BatchStream, "_lay", lay)
+    batches = list(given.one_pass())
+    crops, wholly = (
+        {row for found, rows in laid if found is layout for row in rows} for layout in (random_crop, whole)
+    )
+    size = len(given.view)
+    assert crops >= set(range(size))
+    assert wholly == (set(range(size, size + len(memory))) if wholes else set())
+    again = given.one_pass()
+    assert all(torch.equal(one.crops.images, next(again).crops.images) for one in batches)
 
 
 @pytest.mark.parametrize("current", [1, 3, 4])

@@ -113,5 +113,7 @@ def test_an_image_and_a_mask_of_different_sizes_are_named():
 
     scenario = ScenarioConfig(name="joint").build("toy", CLASSES)
     view = StepView(Wrong([one(1, 2)]), scenario, scenario.steps[0])
-    with pytest.raises(UserError, match="picture 0: the image is 7x4, its mask 2x1, its saliency map 2x1"):
+    with pytest.raises(
+        UserError, match="picture 0: its image 7x4, its mask 2x1, its saliency map 2x1; they must be equal"
+    ):
         view.picture(0)

@@ -48,9 +48,7 @@ NO_CHANCE = Chance(1.0, 0.0, 0.0, flip=False)
 
 def random_crop(chance: Chance, size: Size, crop: Size) -> Placement:
     """A random part of the scaled picture, or all of it at a random place where it is smaller."""
-    top = chance.top * (size[0] * chance.scale - crop[0])
-    left = chance.left * (size[1] * chance.scale - crop[1])
-    return Placement(chance.scale, top, left, flip=chance.flip)
+    return _anywhere(chance, chance.scale, size, crop)
 
 
 def whole(chance: Chance, size: Size, canvas: Size) -> Placement:
@@ -59,13 +57,23 @@ def whole(chance: Chance, size: Size, canvas: Size) -> Placement:
     Few pictures are remembered and each is seen often: were they always alike, the network would know them by heart.
     """
     scale = min(canvas[0] / size[0], canvas[1] / size[1]) * chance.scale
+    return _anywhere(chance, scale, size, canvas)
+
+
+def _anywhere(chance: Chance, scale: float, size: Size, canvas: Size) -> Placement:
+    scale = _visible(scale, size)
     top, left = chance.top * (size[0] * scale - canvas[0]), chance.left * (size[1] * scale - canvas[1])
     return Placement(scale, top, left, flip=chance.flip)
 
 
 def unchanged(_chance: Chance, size: Size, canvas: Size) -> Placement:
     """The whole picture in a corner, as large as it is, or as fits."""
-    return Placement(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), 0.0, 0.0, flip=False)
+    return Placement(_visible(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), size), 0.0, 0.0, flip=False)
+
+
+def _visible(scale: float, size: Size) -> float:
+    """At least a pixel wide and high: of less no centre of a pixel may be left. The longer side is cut off then."""
+    return max(scale, 1 / min(size))
 
 
 def place(pile: Pile, rows: Sequence[int], placements: Sequence[Placement], canvas: Size) -> Batch:

@@ -92,13 +92,16 @@ def _read(path: Path, _: tuple[int, int]) -> Annotations:
         for part in one["segments_info"] if panoptic else [one]:
             value = _look_up(path, "category_id", part["category_id"], values)
             shape = int(part["id"]) if panoptic else part["segmentation"]
-            picture.regions.append(Region(value, bool(part.get("iscrowd", 0)), shape))
+            picture.regions.append(Region(value, bool(int(part.get("iscrowd") or 0)), shape))
     return Annotations(classes, pictures, panoptic)
 
 
 def _categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int, int], tuple[str, ...]]:
     """Mask values by category number, and the names; in the order of the numbers."""
-    names = {int(one["id"]): str(one["name"]) for one in sorted(listed, key=lambda one: int(one["id"]))}
+    for one in listed:
+        if not isinstance(one["name"], str) or len(one["name"].strip().splitlines()) != 1:
+            raise UserError(f"{path}: category {one['id']} is called {one['name']!r}; a name is one line of text.")
+    names = {int(one["id"]): one["name"].strip() for one in sorted(listed, key=lambda one: int(one["id"]))}
     classes = tuple(names.values())
     if not 1 <= len(classes) <= MAX_CLASSES or len(set(classes)) != len(listed) or BACKGROUND in classes:
         raise UserError(
@@ -110,5 +113,5 @@ def _categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int, int
 
 def _look_up(path: Path, key: str, number: Any, known: Mapping[Any, T]) -> T:
     if number not in known:
-        raise UserError(f"{path} has an annotation with {key} {number}, which is not listed in it.")
+        raise UserError(f"{path} has an annotation with {key} {number!r}, which is not listed in it.")
     return known[number]

@@ -129,9 +129,13 @@ def _walk(folder: Path, root: Path) -> Iterator[Path]:
 
 def require_inside(path: Path, root: Path) -> None:
     """Raise if a path leads out of the tree, as a symlink may: a stranger's archive could point at any file."""
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        found = path.resolve()
+    except RuntimeError as error:
+        raise UserError(f"{path} is a link that leads back to itself. Remove it.") from error
+    if not found.is_relative_to(root.resolve()):
         raise UserError(
-            f"{path} leads to {path.resolve()}, outside of {root}. Links must stay inside the data's folder: "
+            f"{path} leads to {found}, outside of {root}. Links must stay inside the data's folder: "
             "put the files themselves there."
         )
 
@@ -142,6 +146,14 @@ def as_name(file: str) -> str:
     >>> as_name("street/day 1.jpg")
     'street/day 1'
     """
+    try:
+        file.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{file!r} is not in UTF-8, as names of pictures must be: they are written down. Rename it."
+        ) from error
+    if "\0" in file:
+        raise UserError(f"{file!r} cannot be the name of a file: it has a zero byte.")
     return normalize("NFC", str(PurePosixPath(file).with_suffix("")))
 
 

@@ -15,17 +15,19 @@ from ipseg.data.view import StepView
 def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
     """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
 
+    If there are more classes than places, one of each of as many as there are places.
+
     Annotated ones count: a class that the model takes for others would have its places filled with these. Then the
     memory is filled at random. No picture is taken twice.
     """
     pool = {entry.name: entry for entry in entries}
     shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
-    quota = size // len(classes)
+    quota = max(1, size // len(classes))
     chosen: dict[str, Entry] = {}
     for wanted in rng.permutation(list(classes)):
         having = sum(wanted in entry.annotated for entry in chosen.values())
         more = [entry for entry in shuffled if wanted in entry.annotated and entry.name not in chosen]
-        chosen |= {entry.name: entry for entry in more[: max(0, quota - having)]}
+        chosen |= {entry.name: entry for entry in more[: max(0, min(quota - having, size - len(chosen)))]}
     rest = [entry for entry in shuffled if entry.name not in chosen]
     return [*chosen.values(), *rest[: size - len(chosen)]]
 

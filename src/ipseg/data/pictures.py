@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
-from PIL import ImageOps
+from PIL.ExifTags import Base
 
 from ipseg.data.source import Image, Mask
 from ipseg.errors import UserError
@@ -26,6 +26,16 @@ DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
 """Pillow stretches grey PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
+TURNS = {
+    2: Pillow.Transpose.FLIP_LEFT_RIGHT,
+    3: Pillow.Transpose.ROTATE_180,
+    4: Pillow.Transpose.FLIP_TOP_BOTTOM,
+    5: Pillow.Transpose.TRANSPOSE,
+    6: Pillow.Transpose.ROTATE_270,
+    7: Pillow.Transpose.TRANSVERSE,
+    8: Pillow.Transpose.ROTATE_90,
+}
+"""By EXIF's orientation; 1 is upright. Pillow's own function also writes the other tags anew, and fails at odd ones."""
 
 
 def read_image(path: Path) -> Image:
@@ -35,7 +45,9 @@ def read_image(path: Path) -> Image:
 
 def rgb(opened: Pillow.Image) -> Image:
     """(H, W, 3) bytes of a Pillow image of any mode, turned as its EXIF says."""
-    turned = ImageOps.exif_transpose(opened)
+    opened.load()  # TIFF is turned by this already
+    turn = TURNS.get(opened.getexif().get(Base.Orientation, 1))
+    turned = opened if turn is None else opened.transpose(turn)
     if turned.mode in DEEP:
         turned = Pillow.fromarray(_bytes(np.asarray(turned), turned.mode))
     return np.array(turned.convert("RGB"))
@@ -53,6 +65,7 @@ def read_labels(path: Path) -> Mask:
     """(H, W) of bytes: a palette, grey or one-bit PNG."""
 
     def take(opened: Pillow.Image) -> Mask:
+        _require_exact(path, opened)
         if opened.mode not in ("P", "L", "1"):
             raise UserError(
                 f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or grey): the class. "
@@ -68,7 +81,23 @@ def read_labels(path: Path) -> Mask:
 
 def read_colours(path: Path) -> Image:
     """(H, W, 3): the colours of a mask, an opaque one or one with a palette."""
-    return _read(path, "mask", lambda opened: np.array(opened.convert("RGB")))
+
+    def take(opened: Pillow.Image) -> Image:
+        _require_exact(path, opened)
+        if opened.mode in DEEP:
+            raise UserError(
+                f"{path} has mode {opened.mode}; a mask in colours has one byte for each of red, green, blue."
+            )
+        return np.array(opened.convert("RGB"))
+
+    return _read(path, "mask", take)
+
+
+def _require_exact(path: Path, opened: Pillow.Image) -> None:
+    if opened.format in ("JPEG", "MPO"):
+        raise UserError(
+            f"{path} is a JPEG, which mixes the values of neighbours. Save it anew as PNG, from the original."
+        )
 
 
 def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
@@ -92,7 +121,10 @@ def find_images(paths: list[Path], say: Callable[[str], None] = lambda _: None) 
     for path in paths:
         if path.is_dir():
             shown = [file for file in path.iterdir() if not file.name.startswith(".")]
-            inside = sorted(file for file in shown if file.suffix.lower() in IMAGE_SUFFIXES)
+            named = sorted(file for file in shown if file.suffix.lower() in IMAGE_SUFFIXES and not file.is_dir())
+            inside = [file for file in named if file.is_file()]
+            for file in set(named) - set(inside):
+                say(f"{file}: left out, it is no file (a link to nothing, or a pipe).")
             below = _below(path)
             left = f"in folders below it: {len(below)}, the first in {below[0].parent}" if below else ""
             if not inside:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,9 +75,30 @@ def present(mask: Mask) -> frozenset[int]:
     return frozenset(int(value) for value in found if value not in (0, 255))
 
 
+def unequal(name: str, sizes: Mapping[str, tuple[int, ...]]) -> str | None:
+    """What is wrong if the parts of a picture, by (height, width), are not of one size.
+
+    >>> unequal("cow", {"image": (2, 3), "mask": (2, 4)})
+    'cow: its image 3x2, its mask 4x2; they must be equal.'
+    """
+    if len(set(sizes.values())) <= 1:
+        return None
+    said = ", ".join(f"its {what} {width}x{height}" for what, (height, width) in sizes.items())
+    return f"{name}: {said}; they must be equal."
+
+
+def require_equal(name: str, image: Image, mask: Mask, salient: Saliency | None = None) -> None:
+    """Raise unless a picture's parts are of one size."""
+    parts = {"image": image, "mask": mask} | ({} if salient is None else {"saliency map": salient})
+    problem = unequal(name, {what: part.shape[:2] for what, part in parts.items()})
+    if problem:
+        raise UserError(problem)
+
+
 def position(split: Split, name: str) -> int:
     """Where a picture of that name stands in the split."""
     try:
         return list(split.names).index(name)
     except ValueError as error:
-        raise UserError(f'no picture "{name}" in the data; names look like "{split.names[0]}".') from error
+        like = f'; names look like "{split.names[0]}"' if split.names else ", which has none there"
+        raise UserError(f'no picture "{name}" in the data{like}.') from error

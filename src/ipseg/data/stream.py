@@ -34,7 +34,7 @@ class Share:
         return range(self.rank, count, self.of)
 
 
-WHOLE = Share()
+EVERYTHING = Share()
 
 
 class BatchStream:
@@ -58,7 +58,7 @@ class BatchStream:
         device: torch.device,
         keep: float = 0,
         workers: int = 0,
-        share: Share = WHOLE,
+        share: Share = EVERYTHING,
     ) -> None:
         self.view, self.memory, self.plan, self.share = view, memory, plan, share
         self.crop, self.scales, self.flip, self.seed, self.device = crop, scales, flip, seed, device
@@ -71,12 +71,26 @@ class BatchStream:
         return self._make(iteration, map(self._picture, self._visits(range(iteration, iteration + 1))))
 
     @contextmanager
-    def batches(self, iterations: range) -> Iterator[Iterator[StepBatch]]:
-        """The batches of these iterations, one after the other, their pictures read ahead inside the block."""
+    def batches(self, iterations: range, *, in_turn: bool = False) -> Iterator[Iterator[StepBatch]]:
+        """The batches of these iterations, one after the other, their pictures read ahead inside the block.
+
+        in_turn: whole pictures from memory come one after the other, all equally often, instead of being drawn.
+        """
         visits = () if self._pile is not None else self._visits(iterations)
         count = len(self.share(self.plan.current))
         with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * count) as pictures:
-            yield (self._make(iteration, pictures) for iteration in iterations)
+            yield (self._make(iteration, pictures, in_turn=in_turn) for iteration in iterations)
+
+    def one_pass(self) -> Iterator[StepBatch]:
+        """Every picture of the step, laid as in training; where batches hold whole remembered ones, all of these too.
+
+        Made when asked for, and the same whenever a run goes on.
+        """
+        plan, count = self.plan, -(-len(self.view) // self.plan.current)
+        if plan.wholes:
+            count = max(count, -(-len(self.memory) // plan.wholes))
+        with self.batches(range(count), in_turn=True) as batches:
+            yield from batches
 
     def pictures(self) -> Iterator[StepBatch]:
         """Every picture of the step once, whole and unscaled where the canvas has room: our share of them."""
@@ -94,14 +108,15 @@ class BatchStream:
         """The same, but nothing of the view is kept: what has gone to the GPU is not needed here."""
         return self.view.picture(row) if row < len(self.view) else self._picture(row)
 
-    def _make(self, iteration: int, current: Iterator[Picture]) -> StepBatch:
+    def _make(self, iteration: int, current: Iterator[Picture], *, in_turn: bool = False) -> StepBatch:
         """Everything random is drawn for the whole batch, in one order, whichever share of it is wanted."""
         rng, plan, share = np.random.default_rng([self.seed, self.view.step.index, iteration]), self.plan, self.share
         own = [*share(plan.current + plan.rehearsed)]  # dealt out in turn: no process stays without a picture
-        rows = [*self._visits(range(iteration, iteration + 1), WHOLE), *self._remember(rng, plan.rehearsed)]
+        rows = [*self._visits(range(iteration, iteration + 1), EVERYTHING), *self._remember(rng, plan.rehearsed)]
         chances = [Chance.draw(rng, self.scales, flip=self.flip) for _ in rows]
         crops = self._lay(random_crop, [rows[i] for i in own], [chances[i] for i in own], current)
-        rows, scales = self._remember(rng, plan.wholes), (min(self.scales[0], 1.0), 1.0)
+        rows = self._in_turn(iteration, plan.wholes) if in_turn else self._remember(rng, plan.wholes)
+        scales = (min(self.scales[0], 1.0), 1.0)
         chances, own = [Chance.draw(rng, scales, flip=self.flip) for _ in rows], [*share(plan.wholes)]
         wholes = self._lay(whole, [rows[i] for i in own], [chances[i] for i in own], current) if own else None
         return StepBatch(crops, len(share(plan.current)), wholes, len(share(plan.image_level)))
@@ -132,3 +147,8 @@ class BatchStream:
         replace = count > len(self.memory)
         drawn = rng.choice(len(self.memory), count, replace=replace).tolist() if count else []
         return [len(self.view) + index for index in drawn]
+
+    def _in_turn(self, iteration: int, count: int) -> list[int]:
+        return [
+            len(self.view) + place % len(self.memory) for place in range(iteration * count, (iteration + 1) * count)
+        ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipseg.data.batch import Picture
-from ipseg.data.source import Split
+from ipseg.data.source import Split, require_equal
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, Step
 
@@ -16,7 +16,14 @@ class StepView:
 
     def __init__(self, split: Split, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
         self.split, self.scenario, self.step = split, scenario, step
-        self.indices = [i for i, found in enumerate(split.presence()) if scenario.selects(step, found)]
+        missing = [name for name in step.new if name not in scenario.data_classes]
+        if missing:
+            raise UserError(
+                f"step {step.index} of {scenario.name} learns {', '.join(missing)}, which the data does not have; "
+                f"its classes are {', '.join(scenario.data_classes)}."
+            )
+        self._present = split.presence()
+        self.indices = [i for i, found in enumerate(self._present) if scenario.selects(step, found)]
         if not self.indices:
             raise UserError(
                 f"step {step.index} of {scenario.name} ({scenario.setting}) has no picture: "
@@ -33,11 +40,7 @@ class StepView:
         """The picture at a position of the view, with this step's labels."""
         index = self.indices[position]
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
-        if not image.shape[:2] == mask.shape == salient.shape:
-            raise UserError(
-                f"{self.split.names[index]}: the image is {_size(image)}, its mask {_size(mask)}, "
-                f"its saliency map {_size(salient)}; the three must be equal."
-            )
+        require_equal(self.split.names[index], image, mask, salient)
         full = None if self._oracle is None else self._oracle[mask]
         return Picture(image, self._labels[mask], salient, full=full)
 
@@ -47,11 +50,6 @@ class StepView:
 
     def classes_in(self, position: int) -> tuple[str, ...]:
         """Which of the step's classes the picture holds."""
-        found = self.split.presence()[self.indices[position]]
+        found = self._present[self.indices[position]]
         values = {name: self.scenario.data_classes.index(name) + 1 for name in self.step.new}
         return tuple(name for name in self.step.new if values[name] in found)
-
-
-def _size(array: object) -> str:
-    height, width = array.shape[:2]  # type: ignore[attr-defined]
-    return f"{width}x{height}"
