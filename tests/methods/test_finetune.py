@@ -59,6 +59,7 @@ def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, sce
     replaying.begin_step(scenario.steps[1])
     assert replaying.plan(16, memory=100) == BatchPlan(12, rehearsed=4)
     assert replaying.plan(16, memory=0) == BatchPlan(16)
+    assert replaying.plan(2, memory=100) == BatchPlan(1, rehearsed=1)  # a small share is not none
     assert FinetuneConfig(rehearsal=0.9).build(MODEL).plan(1, memory=5) == BatchPlan(1)
 
 

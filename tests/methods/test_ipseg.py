@@ -195,7 +195,9 @@ def test_without_memory_and_in_the_base_step_all_pictures_are_current():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_smallest_batch_still_holds_a_current_picture(size):
-    assert at_step(1, rehearsal=0.9).plan(size, memory=3).current >= 1
+    plan = at_step(1, rehearsal=0.9).plan(size, memory=3)
+    assert plan.current >= 1
+    assert plan.wholes >= 1  # without any the posterior would forget
 
 
 # ---- the loss and the answer ----------------------------------------------------------------------------------------

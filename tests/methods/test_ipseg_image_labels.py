@@ -69,9 +69,9 @@ def test_pseudo_labels_by_the_model_are_its_answer(make_method, hand_made):
     assert not image_labels(method, pictures)[:, :2].any()
 
 
-@pytest.mark.parametrize("gate", ["none", "exact"])
-def test_the_model_gives_pseudo_labels_to_pictures_that_it_was_not_asked_about_yet(make_method, hand_made, gate):
-    method = make_method(pseudo_labels_by="model", pseudo_labels_on="everywhere", gate=gate)
+@pytest.mark.parametrize("parts", [{}, {"gate": "exact"}, {"decoupling": False, "noise_filtering": False}])
+def test_the_model_gives_pseudo_labels_to_pictures_that_it_was_not_asked_about_yet(make_method, hand_made, parts):
+    method = make_method(pseudo_labels_by="model", pseudo_labels_on="everywhere", **parts)
     pictures = hand_made([0], count=4)
     with torch.no_grad():
         features = method.network.eval().encoder(pictures.images, pictures.boxes)

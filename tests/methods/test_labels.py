@@ -7,7 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
+from ipseg.methods.labels import (
+    NEITHER,
+    classes_present,
+    coupled_labels,
+    permanent_labels,
+    temporary_labels,
+    where_unlabelled,
+)
 from ipseg.scenario.split import MAX_CLASSES
 
 C_U, C_B = 0, 1  # channels of the permanent branch
@@ -119,3 +126,8 @@ def test_the_last_class_that_a_byte_has_room_for_is_taught():
     assert temporary_labels(last, nothing.bool(), first=1).item() == MAX_CLASSES + 1 != IGNORE
     assert coupled_labels(last, nothing, nothing.bool()).item() == MAX_CLASSES + 1 != IGNORE
     assert coupled_labels(nothing, last, nothing.bool()).item() == MAX_CLASSES + 1
+
+
+def test_what_a_model_finds_counts_only_where_nothing_is_annotated():
+    y, found = torch.tensor([[[0, 0, 3, IGNORE]]]), torch.tensor([[[1, 0, 1, 1]]])
+    assert where_unlabelled(found, y).tolist() == [[[1, 0, 0, IGNORE]]]

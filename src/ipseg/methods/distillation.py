@@ -12,15 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.methods.losses import everywhere
+from ipseg.methods.losses import everywhere, mean_over
 from ipseg.model.fusible import fusible
 from ipseg.model.precision import unmixed
 from ipseg.scenario.split import IGNORE
-
-
-def mean_over(values: Tensor, counted: Tensor) -> Tensor:
-    """The mean over counted pixels; zero where there are none."""
-    return values.where(counted, 0).sum() / everywhere(counted.sum())
 
 
 def distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:

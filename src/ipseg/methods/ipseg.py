@@ -12,7 +12,14 @@ from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.methods.base import ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
-from ipseg.methods.labels import NEITHER, classes_present, coupled_labels, permanent_labels, temporary_labels
+from ipseg.methods.labels import (
+    NEITHER,
+    classes_present,
+    coupled_labels,
+    permanent_labels,
+    temporary_labels,
+    where_unlabelled,
+)
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
@@ -32,7 +39,6 @@ class IPSeg:
         self.step = Step(-1, (), (), ())  # none yet
         self._previous: Branches | None = None
         self._views: Views | None = None
-        self._remembered = 0
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
@@ -71,7 +77,7 @@ class IPSeg:
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
-        posterior, self._remembered = self.config.trains_posterior, memory
+        posterior = self.config.trains_posterior
         if not memory or self._previous is None:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
@@ -79,7 +85,8 @@ class IPSeg:
         if not posterior:
             return BatchPlan(current, replayed)
         judged = min(self._posterior_current(batch_size), current)
-        return BatchPlan(current, replayed, batch_size - judged if self._views is None else 0, judged)
+        wholes = max(batch_size, 2) - judged  # a batch of one has a remembered picture beside it
+        return BatchPlan(current, replayed, wholes if self._views is None else 0, judged)
 
     def _posterior_current(self, batch_size: int) -> int:
         if self.config.posterior_current is not None:
@@ -94,7 +101,7 @@ class IPSeg:
         switch(self.network, training=False)
         asked = self.config.pseudo_labels_on == "everywhere"
         seen = [self._seen(batch.wholes, asked=asked) for batch in batches if batch.wholes is not None]
-        if sum(len(labels) for _, labels in seen) >= max(1, self._remembered):
+        if seen:
             pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
             self._views = Views(pooled, labels, len(seen[0][0]))
 
@@ -164,9 +171,8 @@ class IPSeg:
         labels = classes_present(pictures.labels, classes) | pictures.stored
         if past is not None and self.config.image_labels == "pseudo":
             found, y = past.max(1).indices, pictures.labels[: len(past)]
-            if self.config.pseudo_labels_on == "unlabelled":
-                found = found.where(y == 0, 0)  # what is annotated as new is not its old look-alike
-            seen = self.image_classes(found.where(y != IGNORE, IGNORE))
+            everywhere = self.config.pseudo_labels_on == "everywhere"
+            seen = self.image_classes(found.where(y != IGNORE, IGNORE) if everywhere else where_unlabelled(found, y))
             labels[: len(seen), : len(self.step.old)] |= seen[:, : len(self.step.old)]
         return labels
 
@@ -187,18 +193,18 @@ class IPSeg:
 
     @torch.no_grad()
     def _past_scores(self, features: Features, past: Prediction | None) -> Tensor | None:
-        """What gives pseudo-labels: every old head, without the posterior, which must not confirm itself.
+        """What gives pseudo-labels: every old head without the posterior, which must not confirm itself; or f_{t-1}.
 
         past: what f_{t-1} answers, of these pictures or of others after them too.
         """
         if past is None or self._previous is None:
             return None
-        wanted, final = len(features.decoded), self.config.pseudo_labels_by == "model"
-        known = past.scores if final else past.pixel
-        if known is not None and wanted <= len(known):
-            return known[:wanted]
-        if final:
-            return answer(self._previous, features, self.config).scores
+        wanted = len(features.decoded)
+        if self.config.pseudo_labels_by == "model":
+            whole = past if wanted <= len(past.scores) else self._past(features)
+            return None if whole is None else whole.scores[:wanted]
+        if past.pixel is not None and wanted <= len(past.pixel):
+            return past.pixel[:wanted]
         return pixel_scores(self._previous, features, self.config)
 
     def _old_classes(self, past: Prediction | None, like: Tensor) -> Tensor:

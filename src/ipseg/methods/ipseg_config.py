@@ -82,7 +82,7 @@ class IPSegConfig:
     posterior_views: Literal["random", "fixed"] = "random"
     """How remembered pictures are laid out for the posterior. random: anew each time. fixed: in the ways in which one
     pass over the step shows them; what the frozen encoder says of these is computed once, which saves half of its
-    work. A small step, whose pass shows fewer than are remembered, has random ones."""
+    work."""
 
     unknown: Literal["auto", "drop", "background"] = "auto"
     """At inference the unknown channel is dropped (the paper's) or added to the background (SSUL's, and the authors'

@@ -57,6 +57,11 @@ def sure_old_classes(logits: Tensor, least: float) -> Tensor:
     return (winner - PURE_BACKGROUND).clamp(min=0).where(best.sigmoid() >= least, 0)
 
 
+def where_unlabelled(found: Tensor, y: Tensor) -> Tensor:
+    """(B, H, W): what a model finds where the annotation says nothing. What is annotated is not its old look-alike."""
+    return found.where(y == 0, 0).where(y != IGNORE, IGNORE)
+
+
 def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Tensor:
     """(B, classes) bool: which learned indices cover more than `min_share` of the counted pixels of each label map."""
     lines = labels.masked_fill((labels < 0) | (labels > classes), classes + 1).flatten(0, 1)

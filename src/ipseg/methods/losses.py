@@ -42,7 +42,12 @@ def pixel_ce(logits: Tensor, labels: Tensor) -> Tensor:
     """
     counted = labels != IGNORE
     chosen = logits.float().log_softmax(1).gather(1, labels.where(counted, 0)[:, None])[:, 0]
-    return -(chosen * counted).sum() / everywhere(counted.sum())
+    return -mean_over(chosen, counted)
+
+
+def mean_over(values: Tensor, counted: Tensor) -> Tensor:
+    """The mean over counted pixels; zero where there are none."""
+    return values.where(counted, 0).sum() / everywhere(counted.sum())
 
 
 def everywhere(count: Tensor) -> Tensor:

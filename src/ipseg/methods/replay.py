@@ -41,8 +41,8 @@ class ReplayConfig:
 
 
 def rehearsed(batch_size: int, share: float) -> int:
-    """How many pictures of a batch are remembered ones. At least one is current."""
-    return min(int(batch_size * share), batch_size - 1)
+    """How many pictures of a batch are remembered ones: one if the share is any, and at least one is current."""
+    return min(max(1, int(batch_size * share)), batch_size - 1) if share else 0
 
 
 def plan_with_replay(batch_size: int, memory: int, share: float) -> BatchPlan:
