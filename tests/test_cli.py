@@ -95,6 +95,13 @@ def test_the_package_runs_uninstalled(tmp_path):
     assert json.loads(result.stdout)["steps"][1]["new"] == ["tvmonitor"]
 
 
+def test_what_the_output_has_no_letters_for_is_no_traceback(tiny_run, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    result = python("-m", "ipseg", "evaluate", str(tiny_run))  # its table has a dash where there is nothing to say
+    assert result.returncode == 0, result.stderr
+    assert "background" in result.stdout
+
+
 def test_the_version_is_that_of_the_package():
     project = (ROOT / "pyproject.toml").read_text()
     assert f'\nversion = "{ipseg.__version__}"\n' in project

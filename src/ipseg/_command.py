@@ -1,8 +1,9 @@
-"""How every command of `ipseg` ends and speaks."""
+"""What the commands of `ipseg` have in common: options, how they end, how they speak."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -11,6 +12,18 @@ from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg learn`.")]
+StepOf = Annotated[
+    int | None, typer.Option("--step", help="The model after this step; by default the last finished one.")
+]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
+]
+Device = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
 class Commands(TyperGroup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
-from ipseg._command import Commands, complain, example, show
-from ipseg.errors import WRONG
+from ipseg._command import Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, show
+from ipseg.errors import WRONG, quoted
 
 app = typer.Typer(
     cls=Commands,
@@ -23,19 +24,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train`.")]
-StepOf = Annotated[
-    int | None, typer.Option("--step", help="The model after this step; by default the last finished one.")
-]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
-]
-Device = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 def main() -> None:
     """The entry point."""
+    for stream in (sys.stdout, sys.stderr):  # a table must not end in a traceback where its lines have no letters
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app(prog_name="ipseg")
 
 
@@ -87,7 +81,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
@@ -104,7 +98,7 @@ def train(
         return
     result = run(made, folder, resume=resume, quiet=quiet)
     show(steps_table(result))
-    typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {folder} IMAGE... --out DIR")
+    typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {quoted(folder)} IMAGE... --out DIR")
 
 
 @app.command(epilog=example("ipseg evaluate runs/mine --step 2 --set method.alpha_nf=1"))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import complain, example, show
+from ipseg._command import Json, complain, example, show
 from ipseg.errors import WRONG
 
 _EXAMPLES = (
@@ -44,7 +44,7 @@ def check(
         list[str] | None,
         typer.Option("--set", metavar="data.KEY=VALUE", help="Change a setting of the data set; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Read every file and say what is there. Ends with 2 if anything is wrong; masks alone are enough."""
     from ipseg.apps import data_check, data_report

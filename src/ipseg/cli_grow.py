@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import example, show
-
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg learn`.")]
+from ipseg._command import Changes, Json, Quiet, Run, example, show
+from ipseg.errors import quoted
 
 
 def mount(app: typer.Typer) -> None:
@@ -21,7 +20,7 @@ def mount(app: typer.Typer) -> None:
             "ipseg learn runs/mine --data new/sheep --classes sheep --out runs/mine-sheep --resume",
         )
     )(learn)
-    app.command(epilog=example("ipseg pack runs/mine-sheep --step 2 --out sheep.zip"))(pack)
+    app.command(epilog=example("ipseg pack runs/mine-sheep --out sheep.zip"))(pack)
     app.command(epilog=example("ipseg apply sheep.zip runs/mine --out runs/mine-upgraded"))(apply)
     app.command(epilog=example("ipseg memory runs/mine --json"))(memory)
 
@@ -36,12 +35,10 @@ def learn(
     val: Annotated[
         Path | None, typer.Option("--val", metavar="DIR", help="Measure on this folder's val.txt, or all its pictures.")
     ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
-    ] = None,
+    changes: Changes = None,
     no_memory: Annotated[bool, typer.Option("--no-memory", help="Learn without what the run remembers.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where it was stopped.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Teach a finished run one more class. The old data may be gone; the run stays as it is."""
     from ipseg.apps.growth import growth_lines, growth_table
@@ -62,7 +59,7 @@ def learn(
     show(growth_table(report))
     for line in growth_lines(report):
         typer.echo(line)
-    typer.echo(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {out}")
+    typer.echo(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {quoted(out)}")
 
 
 def pack(
@@ -82,7 +79,8 @@ def pack(
     memory = f"memory {say_bytes(made.memory)}" if made.memory else "no memory"
     typer.echo(
         f"packed: {made.path}, {say_bytes(made.bytes)} (weights {say_bytes(made.weights)}, {memory}): "
-        f"step {made.step.index}, {', '.join(made.step.new)}\nupgrade a copy: ipseg apply {made.path} RUN --out RUN2"
+        f"step {made.step.index}, {', '.join(made.step.new)}\n"
+        f"upgrade a copy: ipseg apply {quoted(made.path)} RUN --out RUN2"
     )
 
 
@@ -97,7 +95,8 @@ def apply(
 
     scenario = apply_pack(pack, run, out)
     typer.echo(
-        f"upgraded: {out} knows {', '.join(scenario.order)}\nlabel pictures: ipseg predict {out} IMAGE... --out DIR"
+        f"upgraded: {out} knows {', '.join(scenario.order)}\n"
+        f"label pictures: ipseg predict {quoted(out)} IMAGE... --out DIR"
     )
 
 
@@ -105,7 +104,7 @@ def memory(
     run: Run,
     *,
     step: Annotated[int | None, typer.Option("--step", help="After this step; by default the last one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what a run remembers. Pictures, classes, bytes, and what that means for privacy."""
     from ipseg.apps.memory_report import memory_lines, memory_report, memory_table

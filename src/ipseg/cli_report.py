@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import example
+from ipseg._command import Device, example
 
 
 def mount(app: typer.Typer) -> None:
@@ -31,9 +31,7 @@ def report(
             help="Pictures to label after every step; 0: no pictures, remembered ones neither.",
         ),
     ] = 4,
-    device: Annotated[
-        str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
-    ] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Write one page about runs. Tables, curves, look-alikes, memory and pictures; it works offline and prints."""
     from ipseg.apps.report import report as write

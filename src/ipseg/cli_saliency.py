@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import complain, example
-from ipseg.errors import WRONG
+from ipseg._command import Quiet, complain, example
+from ipseg.errors import WRONG, quoted
 
 
 def mount(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def saliency(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: model.size, data.train; may be repeated."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write saliency maps for a data set. Maps that are there already stay: stopped, it goes on where it was."""
     from ipseg.apps import saliency as maps
@@ -59,6 +59,6 @@ def saliency(
     kept = f", {done.skipped} were there already" if done.skipped else ""
     typer.echo(f"{done.written} maps written{kept}: {', '.join(map(str, wanted.folders))}")
     if out is not None:
-        typer.echo(f"use them: --set data.saliency={out.resolve()}")
+        typer.echo(f"use them: --set {quoted(f'data.saliency={out.resolve()}')}")
     if done.broken:
         raise typer.Exit(WRONG)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ipseg._command import complain, example, show
+from ipseg._command import Quiet, complain, example, show
 from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ipseg.report.compare import Section
 
 FAILED = 1
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable.")
-]
 
 
 def mount(app: typer.Typer) -> None:
@@ -45,7 +42,9 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where everything goes; by default runs/GRID.")
     ] = None,
-    changes: Changes = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable.")
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="RUN", help="These runs alone, by folder, as in 'ipseg_*_s0'; repeatable."),
@@ -60,7 +59,7 @@ def sweep(
     slurm: Annotated[
         list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="An option of SLURM; repeatable.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a grid of methods, scenarios, seeds and settings. The same command goes on where it was cut."""
     from rich.console import Console

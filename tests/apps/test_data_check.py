@@ -315,6 +315,13 @@ def test_a_setting_that_is_not_the_datas_is_refused(voc):
     assert "settings here are data.*" in refused.stderr
 
 
+@pytest.mark.parametrize("change", ["data.path=elsewhere", "data.name=folder"])
+def test_what_the_command_itself_says_is_not_set_again(voc, change):
+    refused = call(voc, "--format", "voc", "--set", change)
+    assert refused.exit_code == 2
+    assert "the folder is the command's argument, and its kind --format" in refused.stderr
+
+
 def test_nothing_is_written_into_the_data(voc):
     before = {path: path.stat().st_mtime_ns for path in voc.rglob("*")}
     assert call(voc, "--format", "voc").exit_code == 0

@@ -10,6 +10,7 @@ from PIL import Image
 from commands import call
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.data.drawn import ScenesConfig
+from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 
 
@@ -74,6 +75,11 @@ def test_the_result_is_written_on_request_but_never_into_the_run(tiny_run, tmp_p
 )
 def test_settings_of_inference_may_change(tiny_run, change):
     assert evaluate_again(tiny_run, assignments=[change], quiet=True).images == 8
+
+
+def test_training_pictures_cannot_be_called_held_out_afterwards(tiny_run):
+    with pytest.raises(UserError, match=r"held_out is 0\.3, but .* was trained with 0\.0: it has learned from such"):
+        evaluate_again(tiny_run, assignments=["evaluation.held_out=0.3"], quiet=True)
 
 
 def test_alpha_nf_1_is_the_filter_switched_off(tiny_run):
@@ -163,9 +169,10 @@ def test_held_out_pictures_of_the_own_folder_are_measured_not_those_of_its_list(
     (tmp_path / "old" / "train.txt").write_text("\n".join(names[:7]))
     (tmp_path / "old" / "val.txt").write_text("\n".join(names[7:]))
     assert evaluate_again(names_only, data=tmp_path / "old", quiet=True).images == 3
-    share = ["evaluation.held_out=0.8"]
-    held_out = evaluate_again(names_only, assignments=share, quiet=True)
-    assert evaluate_again(names_only, assignments=share, data=tmp_path / "old", quiet=True) == held_out
+    recipe = names_only / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("held_out: 0.0", "held_out: 0.8"))  # as if it had been trained so
+    held_out = evaluate_again(names_only, quiet=True)
+    assert evaluate_again(names_only, data=tmp_path / "old", quiet=True) == held_out
     assert held_out.images > 3
 
 

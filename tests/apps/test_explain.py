@@ -196,6 +196,22 @@ def test_label_maps_hold_every_possible_index():
     assert explain_sheet.painted(view, every, "all").size[0] == explain_sheet.WIDTH
 
 
+BLANK = np.zeros((40, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda text: explain_sheet.sheet(View(BLANK, (), text), {"": [explain_sheet.scale()]}, []),
+        lambda text: explain_sheet.photo(View(BLANK, (), ""), text),
+        lambda text: explain_sheet.bars(View(BLANK, ("background", text), ""), {text: 0.5}, ""),
+    ],
+)
+def test_letters_of_many_languages_are_drawn_as_themselves(draw):
+    letters = "üéßøяα–\uffff"  # the last is drawn as a box, and so is all that a font lacks
+    assert len({draw(letter).tobytes() for letter in letters}) == len(letters)
+
+
 # ---- the command ------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The grids of the table that compares all methods: every method is in them, and none has an advantage."""
+"""The grids of the tables that compare all methods: every method is in them, and none has an advantage."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.engine.recipe import load_recipe, make_recipe
 from ipseg.methods.registry import METHODS
 
-FIELD = Path(__file__).parents[2] / "benchmarks" / "field"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+FIELD = BENCHMARKS / "field"
 OURS = "ipseg_moments"
 """Not a published system, but what became of its diagnosis: remedies.yaml compares it with ipseg."""
 ROWS = {name: name for name in METHODS if name != OURS} | {"ipseg rehearsing": "ipseg"}
 """The method of each row: every published one, and ipseg once more with the replay of SSUL-M."""
+PHOTOGRAPHS = Grid.read(BENCHMARKS / "real" / "main.yaml").cells()
 TABLE, RATES = (Grid.read(FIELD / f"{name}.yaml").cells() for name in ("scenes", "rates"))
 
 
@@ -34,16 +36,28 @@ def test_the_method_among_the_remedies_is_its_recipe_and_differs_from_ipseg_by_w
     assert make_recipe(runs[OURS].settings).method == ours
 
 
-def test_all_have_the_same_pictures_network_and_budget():
-    recipes = [make_recipe(cell.settings) for cell in TABLE]
+@pytest.mark.parametrize("cells", [TABLE, PHOTOGRAPHS], ids=["scenes", "photographs"])
+def test_all_have_the_same_network_and_budget(cells: list[Cell]):
     fixed = {
         (
             recipe.model,
             *(getattr(recipe.training, key) for key in ("epochs", "later_epochs", "batch_size", "crop")),
         )
-        for recipe in recipes
+        for recipe in (make_recipe(cell.settings) for cell in cells)
     }
     assert len(fixed) == 1
+
+
+def test_on_photographs_what_is_claimed_has_three_seeds_and_stands_before_the_rest():
+    seeds = Counter(cell.run for cell in PHOTOGRAPHS if cell.scenario in ("2-1", "joint") and not cell.varied)
+    claimed = {"ipseg", "ipseg_moments", "ssul_m", "plop_m", "mib", "joint", "IP", "SD"}
+    assert {run for run, count in seeds.items() if count == 3} == claimed
+    runs = [cell.run for cell in PHOTOGRAPHS]
+    assert runs.index("labels part") > max(index for index, run in enumerate(runs) if run in {"IP", "SD", "none"})
+
+
+def test_every_row_of_drawn_scenes_has_three_seeds_that_also_draw_the_pictures():
+    recipes = [make_recipe(cell.settings) for cell in TABLE]
     assert Counter(recipe.seed for recipe in recipes) == dict.fromkeys((0, 1, 2), len(ROWS))
     assert all(recipe.data.seed == recipe.seed for recipe in recipes)  # type: ignore[attr-defined]
 

@@ -170,6 +170,15 @@ def test_damaged_weights_of_the_base_are_named_before_anything_is_written(grown,
     assert list(tmp_path.iterdir()) == [base]
 
 
+@pytest.mark.parametrize("step", ["step_00", "step_01"])
+def test_damaged_results_of_the_base_are_named_before_anything_is_written(grown, tmp_path, step):
+    base = shutil.copytree(grown / "base", tmp_path / "base")
+    (base / step / "step.json").write_text('{"version"')
+    told = fails("learn", base, "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    assert str(base / step / "step.json") in told
+    assert list(tmp_path.iterdir()) == [base]
+
+
 def test_a_joint_run_learns_no_further_class_and_leaves_no_half_made_run(grown, make_folder_data, tmp_path):
     settings = RunFolder.open(grown / "base").settings() | {"method": {"name": "joint"}, "scenario": {"name": "joint"}}
     old = make_folder_data("old", classes=("red", "green"), count=6)

@@ -59,10 +59,11 @@ def repack(packed, tmp_path):
 
 
 def refused(path: Path, grown: Path, tmp_path: Path, said: str) -> None:
-    """By name, without a trace on the disk."""
+    """By name, without a trace on the disk, or of a folder that nobody will find there."""
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=said) as caught:
         apply_pack(path, grown / "base", tmp_path / "out")
+    assert ".partial" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
     assert not list(grown.glob(".*"))
 
@@ -377,6 +378,24 @@ def test_measurements_that_are_none_are_refused(grown, repack, tmp_path, change)
     refused(repack(spoil), grown, tmp_path, "cannot be applied")
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "step.json", "memory/manifest.json"])
+def test_a_damaged_file_in_a_pack_is_told_of_the_pack_without_advice_for_runs(grown, repack, tmp_path, name):
+    emptied = repack(lambda files, _: files.update({name: b""}))
+    refused(emptied, grown, tmp_path, rf"is damaged: {emptied}/{name} [^\n]*\. Nothing was written\.$")
+    with pytest.raises(UserError) as caught:
+        apply_pack(emptied, grown / "base", tmp_path / "out")
+    assert "--resume" not in str(caught.value)
+
+
+def test_a_damaged_result_of_the_run_is_not_told_of_the_pack(grown, packed, tmp_path):
+    base = shutil.copytree(grown / "base", tmp_path / "base")
+    (base / "step_00" / "step.json").write_text("")
+    told = fails("apply", packed, base, "--out", tmp_path / "out")
+    assert str(base / "step_00" / "step.json") in told
+    assert packed.name not in told
+    assert list(tmp_path.iterdir()) == [base]
+
+
 def test_a_manifest_that_cannot_be_read_or_written_is_refused(grown, repack, packed, tmp_path):
     refused(repack(lambda _, manifest: manifest["settings"].update(name="\ud800")), grown, tmp_path, "is not JSON")
     endless = repack(lambda _, manifest: manifest["files"]["step.json"].update(bytes=1e999), honest=False)
@@ -400,6 +419,16 @@ def test_a_file_that_begins_before_the_archive_does_is_refused(grown, packed, tm
     refused(tmp_path / "moved.zip", grown, tmp_path, "damaged")
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "step.json"])
+@pytest.mark.parametrize("cut", [slice(0), slice(-9)], ids=["empty", "cut"])
+def test_a_step_whose_files_are_damaged_is_not_packed(grown, tmp_path, name, cut):
+    run = shutil.copytree(grown / "run", tmp_path / "run")
+    damaged = run / "step_02" / name
+    damaged.write_bytes(damaged.read_bytes()[cut])
+    assert str(damaged) in fails("pack", run, "--out", tmp_path / "out.zip")
+    assert list(tmp_path.iterdir()) == [run]
+
+
 def test_a_run_whose_memory_is_damaged_is_not_packed(grown, tmp_path):
     shutil.copytree(grown / "run", tmp_path / "run")
     (tmp_path / "run" / "step_02" / "memory" / "manifest.json").write_text('{"version": 1}')
@@ -407,13 +436,16 @@ def test_a_run_whose_memory_is_damaged_is_not_packed(grown, tmp_path):
         pack(tmp_path / "run", 2, tmp_path / "out.zip")
 
 
-def test_a_run_whose_memory_lacks_a_map_is_packed_without_the_memory_only(grown, tmp_path):
+@pytest.mark.parametrize("left", [None, b"no picture"], ids=["missing", "damaged"])
+def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only(grown, tmp_path, left):
     shutil.copytree(grown / "run", tmp_path / "run")
     lost = next(iter((tmp_path / "run" / "step_02" / "memory" / "saliency").rglob("*.png")))
     lost.unlink()
+    if left is not None:
+        lost.write_bytes(left)
     words = ["pack", tmp_path / "run", "--out", tmp_path / "out.zip"]
     told = fails(*words)
-    assert lost.name in told
+    assert lost.stem in told
     assert "--no-memory" in told
     assert not (tmp_path / "out.zip").exists()
     assert call(*words, "--no-memory").exit_code == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def test_pictures_of_one_name_from_two_folders_both_stay(tiny_run, tmp_path):
     picture(tmp_path / "a" / "x.jpg", 0, (40, 60))
     picture(tmp_path / "b" / "x.png", 1, (50, 30))
     out = tmp_path / "out"
-    assert call("predict", tiny_run, tmp_path / "a", tmp_path / "b", "--out", out).exit_code == 0
+    result = call("predict", tiny_run, tmp_path / "a", tmp_path / "b", "--out", out)
+    assert result.exit_code == 0
+    assert f"{tmp_path / 'b' / 'x.png'} -> x_2.png: " in result.output
     assert [read_image(out / name).shape[:2] for name in ("x.png", "x_2.png")] == [(40, 60), (50, 30)]
 
 
@@ -208,6 +211,16 @@ def test_what_macos_leaves_beside_photographs_is_not_labelled(tiny_run, tmp_path
     picture(tmp_path / "photos" / "a.jpg")
     (tmp_path / "photos" / "._a.jpg").write_bytes(b"\0\5\x16\7")
     assert call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").exit_code == 0
+    assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
+
+
+def test_links_to_nothing_and_pipes_are_left_out_and_named(tiny_run, tmp_path):
+    picture(tmp_path / "photos" / "a.jpg")
+    (tmp_path / "photos" / "gone.png").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "photos" / "pipe.png")
+    result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert all(f"{name}.png: left out, it is no file" in result.output for name in ("gone", "pipe"))
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 

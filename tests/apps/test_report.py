@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from commands import call, fails
 from ipseg.apps.compare import compare
@@ -171,6 +172,19 @@ def test_a_line_that_stands_in_the_log_twice_counts_once(tiny_run, tmp_path):
     assert losses(section.lines[0]) == {"sum": [(0.5, 3.0)], "a": [(0.5, 2.0)], "b": [(0.5, 1.0)]}
 
 
+def test_a_loss_that_is_no_number_is_left_out_and_so_is_the_sum_that_it_belongs_to(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    (section,) = compare([mine])
+    entries = [
+        {"event": "train", "step": 0, "iteration": place, "of": 2, "loss": {"a": value, "b": 1.0}}
+        for place, value in ((1, None), (2, 2.0))
+    ]
+    (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)))
+    assert losses(section.lines[0]) == {"sum": [(1.0, 3.0)], "a": [(1.0, 2.0)], "b": [(0.5, 1.0), (1.0, 1.0)]}
+    (mine / "log.jsonl").write_text(json.dumps(entries[0] | {"loss": {"a": None, "b": "x"}}))
+    assert losses(section.lines[0]) == {}
+
+
 def test_pictures_are_chosen_to_show_many_classes():
     class Split:
         names = tuple("abcde")
@@ -205,6 +219,14 @@ def test_pictures_that_cannot_be_read_are_left_out_and_the_page_says_so(names_on
             path.write_text("no picture")
     report([names_only], tmp_path / "a.html")
     assert "is not a readable" in (tmp_path / "a.html").read_text()
+
+
+def test_masks_of_another_size_leave_out_the_pictures_alone(names_only, tmp_path):
+    for path in (tmp_path / "old" / "masks").iterdir():
+        with Image.open(path) as mask:
+            mask.resize((7, 5)).save(path)
+    report([names_only], tmp_path / "a.html")
+    assert "mask 7x5" in (tmp_path / "a.html").read_text()
 
 
 def test_the_papers_figure_needs_no_run(tmp_path):

@@ -51,18 +51,20 @@ def test_a_run_gets_its_gpu_its_share_of_the_cores_and_its_log(launcher, tmp_pat
 
 
 def test_a_run_that_a_dead_sweep_left_under_way_is_not_started_twice(launcher):
-    machine = launcher("import time; time.sleep(60)", Slot(None), Slot(None))
+    machine = launcher("import time; time.sleep(60)", Slot(None), Slot(None), Slot(None))
     left = machine.start("one", None)
     again = machine.start("one", None)
     assert isinstance(again, ElsewhereProcess)
     assert again.poll() is None
     other = machine.start("one", None)
+    assert not machine.room()  # it takes up cores and GPU as if it were ours
     other.stop(now=True)
     assert other.poll() == AGAIN  # no longer waited for
     assert left.poll() is None  # and not touched
     left.stop(now=False)
     assert end_of(left) == -15
     assert end_of(again) == AGAIN
+    assert machine.room()
 
 
 def test_a_slot_is_free_when_its_run_has_ended(launcher):

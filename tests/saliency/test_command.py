@@ -125,7 +125,7 @@ def test_a_folder_of_maps_may_be_called_like_a_setting(bare, tmp_path, monkeypat
     assert FolderConfig(path=str(bare), saliency=str(maps)).build().train.maps.way == "given"
 
 
-@pytest.mark.parametrize("out", ["images", "masks", "images/maps", "masks/../images", "link"])
+@pytest.mark.parametrize("out", ["images", "masks", "images/maps", "masks/../images", "link", "."])
 def test_maps_are_not_put_among_the_pictures_and_masks(bare, out):
     (bare / "link").symlink_to(bare / "masks")
     before = sorted(path for path in bare.rglob("*") if path.is_file())

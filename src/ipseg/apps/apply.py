@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,14 @@ import torch
 
 from ipseg.apps.learn import require_apart
 from ipseg.apps.pack import SETTINGS, fingerprint, network_of
-from ipseg.apps.pack_checks import opened, read_manifest
+from ipseg.apps.pack_checks import opened, read_manifest, require_memory, short
 from ipseg.config import build
-from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.pictures import read_labels
 from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
 from ipseg.errors import UserError
+from ipseg.files import whole_or_nothing
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import BACKGROUND, Scenario
 
@@ -37,19 +34,12 @@ def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
         recipe = upgraded(base, manifest, path)
         data = base.scenario(make_recipe(base.settings()))
         scenario = recipe.scenario.build(data.name.split("/")[0], data.data_classes)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        partial = RunFolder(out.parent / f".{out.name}.partial")
-        shutil.rmtree(partial.path, ignore_errors=True)
-        try:
-            partial.create(recipe, scenario)
-            partial.take_from(base, manifest["step"])
-            _extract(archive, manifest, partial)
-            _require_sound(partial, recipe, scenario, path)
-            if out.is_dir():
-                out.rmdir()  # it is empty: that was checked
-            partial.path.rename(out)
-        finally:
-            shutil.rmtree(partial.path, ignore_errors=True)
+        with whole_or_nothing(out) as partial:
+            folder = RunFolder(partial)
+            folder.create(recipe, scenario)
+            folder.take_from(base, manifest["step"])
+            _extract(archive, manifest, folder)
+            _require_sound(folder, recipe, scenario, path)
     return scenario
 
 
@@ -63,6 +53,7 @@ def upgraded(base: RunFolder, manifest: dict[str, Any], path: Path) -> Recipe:
             f"{path} is step {step}, for a run that has finished the {step} steps before it; {base.path} has finished "
             f"{base.finished()}. Nothing was written."
         )
+    base.require_results()
     ours, theirs = fingerprint(base, recipe, steps[:step]), manifest["base"]
     for what, there, here in (
         ("classes", theirs.get("classes"), ours["classes"]),
@@ -72,8 +63,8 @@ def upgraded(base: RunFolder, manifest: dict[str, Any], path: Path) -> Recipe:
     ):
         if there != here:
             raise UserError(
-                f"{path} was made for another base: its {what} are {_short(there)}, those of {base.path} are "
-                f"{_short(here)}. A pack upgrades only copies of the run it was learned on. Nothing was written."
+                f"{path} was made for another base: its {what} are {short(there)}, those of {base.path} are "
+                f"{short(here)}. A pack upgrades only copies of the run it was learned on. Nothing was written."
             )
     given, scenario = manifest.get("settings"), manifest.get("scenario")
     if not isinstance(given, dict) or not isinstance(scenario, dict) or not set(given) <= set(SETTINGS):
@@ -86,11 +77,6 @@ def upgraded(base: RunFolder, manifest: dict[str, Any], path: Path) -> Recipe:
     if [list(new) for new in listed[:-1]] != ours["classes"]:
         raise UserError(f"{path} contradicts itself about its classes. Nothing was written.")
     return made
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 120 else f"{text[:120]}..."
 
 
 def _extract(archive: zipfile.ZipFile, manifest: dict[str, Any], folder: RunFolder) -> None:
@@ -109,33 +95,19 @@ def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: 
         if (result.step, result.new) != (last.index, last.new):
             raise UserError(f"the step's result is of step {result.step}, {', '.join(map(str, result.new))}.")
         if set(result.iou) != {BACKGROUND, *last.seen}:
-            raise UserError(f"the step's result has the IoU of {_short(', '.join(result.iou))}.")
+            raise UserError(f"the step's result has the IoU of {short(', '.join(result.iou))}.")
         restore(recipe, folder, scenario, last.index, torch.device("cpu"))
         if (memory := folder.step(last.index) / "memory").is_dir():
-            _require_memory(memory, last.seen)
-        summarise(recipe, folder, scenario).write(folder.path / "results.json")
+            require_memory(memory, last.seen)
+        folder.write_results(summarise(recipe, folder, scenario))
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
-        raise UserError(f"{path} cannot be applied: {error} Nothing was written.") from error
+        told = _of_the_pack(error, path, folder.step(last.index), folder.path)
+        raise UserError(f"{path} cannot be applied: {told} Nothing was written.") from error
 
 
-def _require_memory(folder: Path, seen: Sequence[str]) -> None:
-    """Raise unless the next step can replay it: labels of the classes seen, no picture twice, every file readable."""
-    memory = ReplayMemory.load(folder, NoPictures())
-    if memory.order != tuple(seen):
-        raise UserError(f"its memory is of the classes {_short(', '.join(memory.order))}, not {', '.join(seen)}.")
-    names = [entry.name for entry in memory.entries]
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise UserError(f"its memory names {', '.join(twice)} more than once.")
-    elsewhere = memory.without_copy()
-    for index, name in enumerate(names):
-        saliency, labels = (folder / kind / f"{name}.png" for kind in ("saliency", "labels"))
-        if not saliency.is_file():
-            raise UserError(f"the saliency map of {name} is not in its memory.")
-        try:
-            for path in (saliency, *([labels] if labels.is_file() else [])):
-                read_labels(path)
-            if name not in elsewhere:
-                memory.picture(index)
-        except UserError as error:
-            told = str(error).replace(str(folder), "memory")  # the folder is about to go
-            raise UserError(f"{name} in its memory cannot be used: {told}") from error
+def _of_the_pack(error: Exception, path: Path, *going: Path) -> str:
+    """What is wrong, told of the pack instead of folders that are about to go; without advice for a run's own files."""
+    told = str(error).partition(" Put a whole copy")[0]
+    for folder in going:
+        told = told.replace(str(folder), str(path))
+    return told

@@ -18,7 +18,7 @@ from ipseg.data.masks import UnknownValueError
 from ipseg.data.parallel import on_all_cores
 from ipseg.data.pictures import read_image, read_labels
 from ipseg.data.registry import data_config
-from ipseg.data.source import Source
+from ipseg.data.source import Source, unequal
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
@@ -134,6 +134,8 @@ def check(
     for change in changes:
         if not change.strip().startswith("data."):
             raise UserError(f"--set {change}: settings here are data.*, such as data.val=val.")
+        if change.partition("=")[0].strip() in ("data.path", "data.name"):
+            raise UserError(f"--set {change}: the folder is the command's argument, and its kind --format.")
     settings: dict[str, Any] = {"data": {"name": kind, "path": str(path)}}
     data = cast(OnFiles, data_config(override(settings, changes)["data"]))
     root = Path(data.path).expanduser()
@@ -231,7 +233,7 @@ def _problems(name: str, image: Outcome, mask: Outcome, salient: Outcome) -> lis
     named = {"image": image, "mask": mask, "saliency map": salient}
     sizes = {what: one for what, one in named.items() if isinstance(one, tuple)}
     found = [one for one in named.values() if isinstance(one, Problem)]
-    if len(set(sizes.values())) > 1:
-        said = ", ".join(f"its {what} {width}x{height}" for what, (height, width) in sizes.items())
-        found.append(Problem("size_mismatches", f"{name}: {said}; they must be equal."))
+    said = unequal(name, sizes)
+    if said:
+        found.append(Problem("size_mismatches", said))
     return found

@@ -17,7 +17,7 @@ from ipseg.apps.predict import save_png, stamp
 from ipseg.data.filed import FileSplit, MaskReader
 from ipseg.data.masks import ColourMasks, IndexMasks
 from ipseg.data.pictures import read_labels
-from ipseg.data.source import Source, Split
+from ipseg.data.source import Source, Split, require_equal
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
@@ -157,10 +157,7 @@ def data_picture(source: Source, name: str) -> Subject:
 
 
 def _equal_sizes(name: str, image: NDArray[np.uint8], mask: NDArray[np.uint8], salient: NDArray[np.bool_]) -> Subject:
-    if not image.shape[:2] == mask.shape == salient.shape:
-        raise UserError(
-            f"{name} is {image.shape[:2]}, its mask {mask.shape}, its saliency map {salient.shape}; they must be equal."
-        )
+    require_equal(name, image, mask, salient)
     return Subject(name, image, mask, salient)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
-from ipseg.report.overlay import DARKER, Entry, grid, hatching, heatmap, outline, with_legend
+from ipseg.report.overlay import DARKER, Entry, fitted, font, grid, hatching, heatmap, outline, with_legend
 from ipseg.report.palette import colours
 
 IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT, NO_CHANNEL = range(255, 261)
@@ -95,16 +95,16 @@ def bars(view: View, posterior: Mapping[str, float], caption: str) -> Panel:
     quiet = "" if len(posterior) <= room else f"top {room} of {len(posterior)}"
     names = [name for name in posterior if name in shown] if len(posterior) <= room else shown
     panel = Image.new("RGB", (WIDTH, max(height, 19 * len(names))), "white")
-    draw, font = ImageDraw.Draw(panel), ImageFont.load_default(_SIZE - 1)
+    draw, face = ImageDraw.Draw(panel), font(_SIZE - 1)
     line = min(30, panel.height / max(1, len(names)))
     start, end = round(WIDTH * 0.42), WIDTH - 40
     for row, name in enumerate(names):
         middle = line * (row + 0.5)
         colour = tuple(colours(256)[view.classes.index(name)].tolist())
-        draw.text((start - 8, middle), _cut(name, font, start - 10), _INK, font, anchor="rm")
+        draw.text((start - 8, middle), fitted(name, face, start - 10), _INK, face, anchor="rm")
         for right, fill in ((end, _TRACK), (start + (end - start) * posterior[name], colour)):
             draw.rounded_rectangle((start, middle - line * 0.28, max(right, start + 1), middle + line * 0.28), 2, fill)
-        draw.text((WIDTH - 2, middle), f"{posterior[name]:.2f}", _INK, font, anchor="rm")
+        draw.text((WIDTH - 2, middle), f"{posterior[name]:.2f}", _INK, face, anchor="rm")
     return _captioned(panel, caption, quiet)
 
 
@@ -113,9 +113,9 @@ def scale() -> Panel:
     ramp = heatmap(np.tile(np.linspace(0, 1, WIDTH - 40), (18, 1)))
     panel = Image.new("RGB", (WIDTH, 60), "white")
     panel.paste(ramp, (20, 8))
-    draw, font = ImageDraw.Draw(panel), ImageFont.load_default(_SIZE - 1)
+    draw, face = ImageDraw.Draw(panel), font(_SIZE - 1)
     for value, left in ((0, 20), (0.5, WIDTH // 2), (1, WIDTH - 20)):
-        draw.text((left, 40), f"{value:g}", _QUIET, font, anchor="mm")
+        draw.text((left, 40), f"{value:g}", _QUIET, face, anchor="mm")
     return _captioned(panel, "probability (heat maps)")
 
 
@@ -155,7 +155,7 @@ def sheet(view: View, rows: Mapping[str, list[Panel]], special: Sequence[int]) -
     """All rows, a title above, and below a legend of the special semantics and of every class."""
     columns = max(len(row) for row in rows.values())
     body = grid(list(rows.values()), [""] * columns, list(rows))
-    ImageDraw.Draw(body).text((12, 8), _cut(view.title, _font(17), body.width - 24), _INK, _font(17))
+    ImageDraw.Draw(body).text((12, 8), fitted(view.title, font(17), body.width - 24), _INK, font(17))
     entries = [SPECIAL[label] for label in special]
     entries += [(tuple(colours(256)[label].tolist()), name) for label, name in enumerate(view.classes) if label]
     return _stacked(body, with_legend(Image.new("RGB", (min(body.width, _LEGEND), 1), "white"), entries))
@@ -172,15 +172,11 @@ def _captioned(picture: Image.Image, caption: str, quiet: str = "") -> Panel:
     """The picture under a line of text, on a panel of the common width."""
     panel = Image.new("RGB", (WIDTH, picture.height + 22), "white")
     draw = ImageDraw.Draw(panel)
-    room = WIDTH - (_font(_SIZE - 2).getlength(quiet) + 8 if quiet else 0)
-    draw.text((0, 10), _cut(caption, _font(_SIZE - 1), room), _INK, _font(_SIZE - 1), anchor="lm")
-    draw.text((WIDTH - 1, 10), quiet, _QUIET, _font(_SIZE - 2), anchor="rm")
+    room = WIDTH - (font(_SIZE - 2).getlength(quiet) + 8 if quiet else 0)
+    draw.text((0, 10), fitted(caption, font(_SIZE - 1), room), _INK, font(_SIZE - 1), anchor="lm")
+    draw.text((WIDTH - 1, 10), quiet, _QUIET, font(_SIZE - 2), anchor="rm")
     panel.paste(picture, ((WIDTH - picture.width) // 2, 22))
     return panel
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def _size(picture: Image.Image) -> tuple[int, int]:
@@ -190,9 +186,3 @@ def _size(picture: Image.Image) -> tuple[int, int]:
 
 def _fit(picture: Image.Image, how: Image.Resampling) -> Image.Image:
     return picture.resize(_size(picture), how)
-
-
-def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
-    while text and font.getlength(text) > width:
-        text = text[:-2].rstrip("…") + "…" if len(text) > 2 else ""
-    return text

@@ -6,7 +6,6 @@ the classes of every step (`scenario.steps`). What is left of the old data is th
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
-from ipseg.files import write_json
+from ipseg.files import whole_or_nothing, write_json
 from ipseg.progress import silence
 
 VERSION = 1
@@ -55,7 +54,7 @@ def learn(
             require_own_data(plan, folder)
         else:
             require_learnable(plan)
-            begin(plan, folder, memory=memory)
+            begin(plan, out, memory=memory)
         run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
         growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
     report = {
@@ -82,25 +81,18 @@ def require_apart(out: Path, run: Path) -> None:
 # ---- the new run ------------------------------------------------------------------------------------------------
 
 
-def begin(plan: Plan, folder: RunFolder, *, memory: bool) -> None:
+def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     """Lay the new run's folder out with the old steps in it: all of it, or nothing."""
     last = plan.steps - 1
     remembered = (
         inherited(plan.base, last) if memory else ReplayMemory([], NoPictures(), plan.scenario.steps[last].seen)
     )
-    folder.path.parent.mkdir(parents=True, exist_ok=True)
-    partial = RunFolder(folder.path.parent / f".{folder.path.name}.partial")
-    shutil.rmtree(partial.path, ignore_errors=True)
-    try:
-        partial.create(plan.recipe, plan.scenario)
-        partial.take_from(plan.base, plan.steps, memory=False)
-        remembered.move(partial.step(last) / "memory", [plan.source.train, plan.source.val])
-        summarise(plan.recipe, partial, plan.scenario).write(partial.path / "results.json")
-        if folder.path.is_dir():
-            folder.path.rmdir()  # it is empty: that was checked
-        partial.path.rename(folder.path)
-    finally:
-        shutil.rmtree(partial.path, ignore_errors=True)
+    with whole_or_nothing(out) as partial:
+        folder = RunFolder(partial)
+        folder.create(plan.recipe, plan.scenario)
+        folder.take_from(plan.base, plan.steps, memory=False)
+        remembered.move(folder.step(last) / "memory", [plan.source.train, plan.source.val])
+        folder.write_results(summarise(plan.recipe, folder, plan.scenario))
 
 
 def inherited(base: RunFolder, step: int) -> ReplayMemory:

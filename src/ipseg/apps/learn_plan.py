@@ -171,6 +171,7 @@ def require_learnable(plan: Plan) -> None:
     """Raise unless the old model can be read and grown: half a new run would stand in the way of the next try."""
     plan.recipe.require_trainable()
     choose_device(plan.recipe.device)
+    plan.base.require_results()
     method = restore(plan.recipe, plan.base, plan.scenario, plan.steps - 1, torch.device("cpu"))
     method.begin_step(plan.scenario.steps[-1])
 

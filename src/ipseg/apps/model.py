@@ -18,7 +18,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
-from ipseg.errors import UserError
+from ipseg.errors import UserError, quoted
 from ipseg.methods.base import Method
 from ipseg.scenario.split import BACKGROUND, Scenario, Step
 
@@ -111,7 +111,7 @@ def finished_step(folder: RunFolder, step: int | None) -> int:
     finished = folder.finished()
     if finished == 0:
         raise UserError(
-            f"{folder.path} has no finished step yet; `ipseg train {folder.path} --resume` goes on with it."
+            f"{folder.path} has no finished step yet; `ipseg train {quoted(folder.path)} --resume` goes on with it."
         )
     if step is None:
         return finished - 1
@@ -136,6 +136,12 @@ def inference_recipe(folder: RunFolder, assignments: Sequence[str] = ()) -> Reci
     own = folder.settings()
     recipe = make_recipe(override(own, assignments))  # a key that does not exist is told first
     given = flat(to_dict(recipe))
+    own_share, share = make_recipe(own).evaluation.held_out, recipe.evaluation.held_out
+    if share not in (0, own_share):
+        raise UserError(
+            f"evaluation.held_out is {share}, but {folder.path} was trained with {own_share}: it has learned from such "
+            "pictures. What can be measured afterwards is its own share, or 0, the validation pictures."
+        )
     for key, value in flat(to_dict(make_recipe(own))).items():
         if given.get(key) != value and key not in AFTERWARDS and not key.startswith("evaluation."):
             raise UserError(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.apps.model import finished_step, require_outside
-from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside
+from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside, require_memory
 from ipseg.config import to_dict
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.engine.folder import RunFolder
@@ -51,8 +51,10 @@ def pack(run: Path, step: int | None, out: Path | None = None, *, memory: bool =
         raise UserError(f"step 0 of {run} is the base itself: there is no older model that it upgrades. Copy the run.")
     out = out or Path(f"{run.resolve().name}_step_{index:02d}.zip")
     _require_free(out, run)
-    names = _files(folder.step(index), memory=memory)
+    folder.result(index)  # both raise where a file is damaged: no run would take the pack
+    folder.weights(index)
     steps = folder.scenario(recipe).steps[: index + 1]
+    names = _files(folder.step(index), steps[index].seen if memory else None)
     manifest: dict[str, Any] = {
         "format": "ipseg pack",
         "version": VERSION,
@@ -102,12 +104,15 @@ def _require_free(out: Path, run: Path) -> None:
         raise UserError(f"--out {out}: the folder {out.parent} is missing.")
 
 
-def _files(folder: Path, *, memory: bool) -> list[str]:
-    """The step's files by their names in the pack. What the memory's manifest does not name stays here."""
+def _files(folder: Path, remembering: Sequence[str] | None) -> list[str]:
+    """The step's files by their names in the pack; none: without the memory, which is of these classes.
+
+    What the memory's manifest does not name stays here.
+    """
     names = ["step.json", "weights.safetensors"]
-    if memory and (folder / "memory" / "manifest.json").is_file():
+    if remembering is not None and (folder / "memory" / "manifest.json").is_file():
+        _require_memory(folder / "memory", remembering)
         remembered = [entry.name for entry in ReplayMemory.load(folder / "memory", NoPictures()).entries]
-        _require_maps(folder, remembered)
         pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images", "labels") for name in remembered]
         names += ["memory/manifest.json", *(name for name in pictures if (folder / name).is_file())]
     for name in names:
@@ -115,14 +120,14 @@ def _files(folder: Path, *, memory: bool) -> list[str]:
     return sorted(names)
 
 
-def _require_maps(folder: Path, remembered: Sequence[str]) -> None:
-    """Raise if a remembered picture has lost its saliency map: no run would take the pack."""
-    for name in remembered:
-        if not (path := folder / "memory" / "saliency" / f"{name}.png").is_file():
-            raise UserError(
-                f"the saliency map of {name} is missing: {path}. Put a whole copy of the memory in its place, or pack "
-                "the step without the memory: --no-memory."
-            )
+def _require_memory(folder: Path, seen: Sequence[str]) -> None:
+    """Raise if no run would take the pack, for what is remembered could not be replayed."""
+    try:
+        require_memory(folder, seen)
+    except UserError as error:
+        raise UserError(
+            f"{folder}: {error} Put a whole copy of the memory in its place, or pack the step without it: --no-memory."
+        ) from error
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -7,11 +7,14 @@ import json
 import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.pictures import read_labels
 from ipseg.errors import UserError
 from ipseg.files import require_version
 
@@ -108,3 +111,32 @@ def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]]
                 found.update(piece)
         if found.hexdigest() != expected:
             raise UserError(f'{path}: "{name}" is damaged: its SHA-256 is another. Get a whole copy.')
+
+
+def require_memory(folder: Path, seen: Sequence[str]) -> None:
+    """Raise unless the next step can replay it: labels of the classes seen, no picture twice, every file readable."""
+    memory = ReplayMemory.load(folder, NoPictures())
+    if memory.order != tuple(seen):
+        raise UserError(f"its memory is of the classes {short(', '.join(memory.order))}, not {', '.join(seen)}.")
+    names = [entry.name for entry in memory.entries]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserError(f"its memory names {', '.join(twice)} more than once.")
+    elsewhere = memory.without_copy()
+    for index, name in enumerate(names):
+        saliency, labels = (folder / kind / f"{name}.png" for kind in ("saliency", "labels"))
+        if not saliency.is_file():
+            raise UserError(f"the saliency map of {name} is not in its memory.")
+        try:
+            for path in (saliency, *([labels] if labels.is_file() else [])):
+                read_labels(path)
+            if name not in elsewhere:
+                memory.picture(index)
+        except UserError as error:
+            told = str(error).replace(str(folder), "memory")  # the folder is about to go
+            raise UserError(f"{name} in its memory cannot be used: {told}") from error
+
+
+def short(value: object) -> str:
+    """Enough of what a stranger wrote to know it by."""
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."

@@ -55,7 +55,8 @@ def predict_all(
             continue
         result = model.predict(image)
         write_result(result, image, out, name, wanted)
-        say(f"{path}: {describe(result)}")
+        written = "" if name == path.stem else f" -> {name}.png"
+        say(f"{path}{written}: {describe(result)}")
     return broken
 
 

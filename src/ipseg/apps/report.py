@@ -92,12 +92,13 @@ def losses(line: Line) -> Curves:
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for entry in _lines(log.read_text(encoding="utf-8", errors="replace")):
         found[(entry["step"], entry["iteration"])] = entry  # after a kill some stand there twice; the last counts
-    curves: dict[str, list[tuple[float, float]]] = {"sum": []} if found else {}
+    curves: dict[str, list[tuple[float, float]]] = {"sum": []}
     for (step, iteration), entry in sorted(found.items()):
-        parts = {str(name): float(value) for name, value in entry["loss"].items()}
-        for name, value in {"sum": sum(parts.values()), **parts}.items():
+        parts = {str(name): float(value) for name, value in entry["loss"].items() if isinstance(value, int | float)}
+        total = {"sum": sum(parts.values())} if len(parts) == len(entry["loss"]) else {}
+        for name, value in (total | parts).items():
             curves.setdefault(name, []).append((step + iteration / max(1, entry["of"]), value))
-    return {name: thinned(points) for name, points in curves.items()}
+    return {name: thinned(points) for name, points in curves.items() if points}
 
 
 def _lines(text: str) -> Iterable[dict[str, Any]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ipseg.apps.model import as_tensor, inference_recipe
 from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.source import Source
+from ipseg.data.source import Source, require_equal
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.start import load, restore
@@ -69,6 +69,8 @@ def gallery(
         chosen = choose(source, scenario)
         images = [source.val.image(index) for index in chosen]
         truths = [truth[source.val.mask(index)] for index in chosen]
+        for index, image, mask in zip(chosen, images, truths, strict=True):
+            require_equal(source.val.names[index], image, mask)
     except (UserError, OSError) as error:
         return Gallery(()), [*missing, f"Pictures: {_brief(error)}."]
     maps = {}
@@ -76,7 +78,7 @@ def gallery(
         tell(f"{name} labels {len(chosen)} pictures after every step")
         try:
             maps[name] = label_maps(*run, images, names, shelf)
-        except UserError as error:
+        except (UserError, OSError) as error:  # weights that may not be read leave out no other run
             missing.append(f"Pictures of {name}: {_brief(error)}.")
     scenes = [
         SceneRow(

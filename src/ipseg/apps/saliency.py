@@ -108,7 +108,8 @@ def write_maps(wanted: Wanted, detect: Detector, *, quiet: bool = False) -> Writ
 def _require_apart(out: Path, maps: Path, split: FileSplit) -> None:
     """Raise if maps would lie among the pictures or masks: they would be taken for more of them, or masks for maps."""
     for folder in (split.images.folder, split.masks.folder):
-        if maps.resolve().is_relative_to(folder.resolve()):
+        own, there = folder.resolve(), maps.resolve()
+        if there.is_relative_to(own) or own.is_relative_to(there):
             raise UserError(f"--out {out}: the data has its own files in {folder}. Choose a folder for maps alone.")
 
 

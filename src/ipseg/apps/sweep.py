@@ -10,6 +10,7 @@ OUT/
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from rich.console import Console
 
 from ipseg.apps.compare import compare
@@ -28,7 +28,7 @@ from ipseg.apps.sweep_plan import Planned, choose, make_plan
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
 from ipseg.apps.sweep_slurm import SlurmLauncher
-from ipseg.config import to_yaml
+from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import write_json, write_text
 from ipseg.report.compare import Section
@@ -62,16 +62,19 @@ class Sweep:
         self.out = out or Path("runs") / file.stem
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file; a sweep needs a folder.")
+        if self.out.is_dir() and any(self.out.iterdir()) and not _is_sweep(self.out / "sweep.json"):
+            raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
         self.plan = make_plan(self.grid, self.out, assignments)
         self.chosen = choose(self.plan, only)
         self._runs = {run.name: run for run in self.plan}
 
     def run(self, engine: Engine, console: Console, *, quiet: bool = False) -> list[Job]:
         """Start what is not finished, until all have ended or somebody stops them."""
+        launcher = self._launcher(engine)
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._told()})
         jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in self._asked()]
-        schedule = Schedule(jobs, self._launcher(engine), lambda job: look(self._runs[job.name].folder.path))
+        schedule = Schedule(jobs, launcher, lambda job: look(self._runs[job.name].folder.path))
         with _sigterm_as_ctrl_c(), View(console, quiet=quiet) as view:
             schedule.run(view.tell)
         return jobs
@@ -129,13 +132,16 @@ def _told(run: Planned) -> dict[str, Any]:
 
 def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
     """`--slurm KEY=VALUE`, values as YAML."""
-    options = {}
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals or not key.strip():
-            raise UserError(f'--slurm takes KEY=VALUE, got "{assignment}"; for example --slurm partition=gpu')
-        options[key.strip()] = yaml.safe_load(text)
-    return options
+    return dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in assignments)
+
+
+def _is_sweep(file: Path) -> bool:
+    """Whether it is what a sweep wrote: somebody may have a file of that name."""
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(told, dict) and {"version", "runs"} <= told.keys()
 
 
 @contextmanager

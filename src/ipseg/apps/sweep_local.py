@@ -24,7 +24,7 @@ class Slot:
 
     gpu: str | None
     """As CUDA_VISIBLE_DEVICES names it; none: the CPU."""
-    process: LocalProcess | None = field(default=None, repr=False)
+    process: Process | None = field(default=None, repr=False)
 
 
 def make_slots(gpus: Sequence[str], jobs: int | None, jobs_per_gpu: int) -> list[Slot]:
@@ -56,13 +56,14 @@ class LocalLauncher:
         return any(_free(slot) for slot in self.slots)
 
     def start(self, name: str, init: str | None) -> Process:
-        """Start in a free slot. A run that another sweep has under way is waited for instead."""
+        """Start in a free slot. A run that another sweep has under way is waited for there instead."""
+        slot = next(slot for slot in self.slots if _free(slot))
         path = self.log(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
         if not _lock(file):
-            return ElsewhereProcess(file)
-        slot = next(slot for slot in self.slots if _free(slot))
+            slot.process = ElsewhereProcess(file)
+            return slot.process
         environment = {"OMP_NUM_THREADS": str(self.threads)} | os.environ  # who has set it knows why
         environment |= {} if slot.gpu is None else {"CUDA_VISIBLE_DEVICES": slot.gpu}
         with file:
@@ -103,7 +104,7 @@ class ElsewhereProcess:
 
     def poll(self) -> str | None:
         """To be tried again once the lock is gone."""
-        if not self.given_up and not _lock(self.file):
+        if not (self.file.closed or self.given_up or _lock(self.file)):
             return None
         self.file.close()
         return AGAIN

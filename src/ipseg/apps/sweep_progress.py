@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.apps.sweep_schedule import Job, Progress, State
+from ipseg.engine.folder import RunFolder
+from ipseg.errors import UserError
 from ipseg.report.rows import percent
 
 STYLES: dict[State, str] = {
@@ -34,13 +36,11 @@ AROUND = 9
 
 def look(run: Path) -> Progress:
     """How far a run is, by what stands in its folder."""
-    finished = 0
-    while (run / f"step_{finished:02d}" / "step.json").is_file():
-        finished += 1
+    folder = RunFolder(run)
+    finished = folder.finished()
     last = _last_line(run / "log.jsonl")
     share = last["iteration"] / last["of"] if last.get("step") == finished else 0.0
-    miou = _json(run / f"step_{finished - 1:02d}" / "step.json").get("miou", {}).get("all") if finished else None
-    return Progress((run / "run.json").is_file(), finished, share, miou)
+    return Progress((run / "run.json").is_file(), finished, share, _miou(folder, finished - 1) if finished else None)
 
 
 def _last_line(log: Path) -> dict[str, Any]:
@@ -61,10 +61,12 @@ def _last_line(log: Path) -> dict[str, Any]:
     return {}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+def _miou(folder: RunFolder, step: int) -> float | None:
+    """After a step; none where its file cannot be read, which must not end other runs."""
+    try:
+        return folder.result(step).miou.get("all")
+    except (UserError, OSError):
+        return None
 
 
 class View:

@@ -1,0 +1,57 @@
+"""Where a sweep writes: into its own folder, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from ipseg.apps.sweep import Engine, Sweep, slurm_options
+from ipseg.errors import UserError
+
+
+@pytest.fixture
+def grid(tmp_path, tiny_settings):
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_settings))
+    (tmp_path / "grid.yaml").write_text("base: tiny.yaml\nruns: {ipseg: {}}\n")
+    return tmp_path / "grid.yaml"
+
+
+@pytest.mark.parametrize("name", ["comparison.md", "sweep.json"])
+def test_a_folder_with_somebody_elses_files_is_refused(grid, tmp_path, name):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text('{"my": "own"}')
+    with pytest.raises(UserError, match="mine holds other files and no sweep"):
+        Sweep(grid, tmp_path / "mine")
+    assert (tmp_path / "mine" / name).read_text() == '{"my": "own"}'
+
+
+def test_a_runs_own_folder_is_refused(grid, tiny_run):
+    with pytest.raises(UserError, match="holds other files and no sweep"):
+        Sweep(grid, tiny_run)
+
+
+def test_its_own_folder_and_an_empty_one_are_taken(grid, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert Sweep(grid, tmp_path / "empty").plan
+    (tmp_path / "empty" / "sweep.json").write_text(json.dumps({"version": 1, "runs": []}))
+    assert Sweep(grid, tmp_path / "empty").plan
+
+
+def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise UserError("there is no SLURM here")
+
+    monkeypatch.setattr("ipseg.apps.sweep.SlurmLauncher", refuse)
+    with pytest.raises(UserError, match="no SLURM"):
+        Sweep(grid, tmp_path / "out").run(Engine(kind="slurm"), console=None, quiet=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_slurm_are_yaml_and_told_where_they_are_not():
+    assert slurm_options(["timeout_min=240", "partition=gpu"]) == {"timeout_min": 240, "partition": "gpu"}
+    with pytest.raises(UserError, match=r"--slurm foo=\[: '\[' is not a YAML value"):
+        slurm_options(["foo=["])
+    with pytest.raises(UserError, match="--slurm takes KEY=VALUE"):
+        slurm_options(["gpu"])
