@@ -156,3 +156,11 @@ def test_settings_that_some_methods_share_are_said_of_all_of_them():
     found = differences([first, first | {"method.alpha": 0.9}, {"memory.size": 9, "method.head": "own"}])
     assert found.differing == (("method.alpha", ("0.4", "0.9", MISSING)),)
     assert found.partial == (((0, 1), ("method.gate=none",)), ((2,), ("method.head=own",)))
+
+
+def test_steps_that_were_measured_differently_are_named_as_the_reason_for_no_forgetting(make_run):
+    run = make_run(scenario="folder/grown")
+    grown = replace(run, steps=(replace(run.steps[0], images=9), *run.steps[1:]))
+    page = render("t", "", [Chapter(section=sections_of([grown])[0])], {})
+    assert "Forgetting: the steps were measured on different pictures or classes." in page
+    assert "no run has learned a second step" not in page

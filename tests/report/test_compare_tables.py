@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -25,8 +26,8 @@ def rows(section: Section) -> dict[str, list[str]]:
     return {line.shown: [cell.text for cell in line.cells] for line in section.lines}
 
 
-def printed(found: list[Section]) -> str:
-    console = Console(file=io.StringIO(), width=140)
+def printed(found: list[Section], width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(rich_tables(found))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -198,3 +199,13 @@ def test_names_are_never_read_as_markup(entry):
     found = sections([entry("[red]a|b[/red]")])
     assert "[red]a|b[/red]" in printed(found)
     assert r"\[red]a\|b\[/red]" in markdown(found)
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_folds_names_and_numbers_and_drops_none(entry, width):
+    names = ["ipseg, training.later_lr=low", "ipseg, training.later_lr=high", "finetune"]
+    found = sections([entry(name, 0.5 + seed / 10, seed=seed, paper=81.6) for name in names for seed in range(3)])
+    head, body = re.split("─+", printed(found, width).split("mIoU in percent")[0])
+    assert "n" in head.split()
+    assert re.findall("[a-z]", body) == re.findall("[a-z]", "".join(names))
+    assert [line.split()[-2:] for line in body.splitlines() if "81.6" in line] == [["3", "81.6"]] * len(names)

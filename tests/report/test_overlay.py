@@ -91,3 +91,20 @@ def test_a_heat_map_grows_lighter_and_greys_what_is_unknown():
     assert (np.diff(light) > 0).all()
     assert pixels[5].tolist() == pixels[4].tolist()
     assert pixels[6].tolist() == colours(256)[255].tolist()
+
+
+LETTERS = "üéßøяα–…"
+NO_LETTER = "\uffff"
+"""What is missing in a font is drawn as a box, and so is this."""
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda text: with_legend(Image.new("RGB", (40, 4)), [((9, 9, 9), text)]),
+        lambda text: grid([[Image.new("RGB", (40, 4))]], [text], [""]),
+        lambda text: grid([[Image.new("RGB", (40, 4))]], [""], [text]),
+    ],
+)
+def test_letters_of_many_languages_are_drawn_as_themselves(draw):
+    assert len({draw(letter).tobytes() for letter in LETTERS + NO_LETTER}) == len(LETTERS) + 1

@@ -140,3 +140,17 @@ def test_what_may_be_cut_off_is_reached_by_keyboard_and_has_a_name(page):
     boxes = re.findall(r'<div class="[^"]*scroll"[^>]*>', page)
     assert boxes
     assert all('tabindex="0" role="region" aria-label="' in box for box in boxes)
+
+
+def test_a_large_figure_never_stands_without_its_percent_sign(runs, gallery, make_run):
+    page = render_page("t", "", [*runs, make_run("ipseg", 0.4, seed=1)], Gallery(gallery.names), {})
+    figures = re.findall(r'<div class="figure">(.*?)</div>', page)
+    assert [re.sub(r"[\d.]+", "N", figure) for figure in figures] == [
+        "N<wbr><small>± N %</small>",  # too long for a narrow card: it breaks before ±
+        "N<small>%</small>",
+        "N<small>%</small>",
+    ]
+    rule = re.search(r"\.headlines \.figure {([^}]*)}", page)
+    assert rule
+    assert "white-space: nowrap" in rule[1]
+    assert "inline-block" not in page.split(".headlines .figure small {")[1].split("}")[0]  # breaks go around such

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from ipseg.report import plots
 from ipseg.report.groups import drawn, sections_of
-from ipseg.report.plot_style import run_colours
+from ipseg.report.plot_style import label_ends, new_figure, run_colours, short, styled, svg
 
 
 def miou_over_steps(results):
@@ -139,3 +141,49 @@ def test_a_known_method_has_its_colour_whatever_stands_beside_it(make_run):
     assert colour("ablated", "finetune", "ipseg") == colour("ipseg", "ssul_m") == colour("ipseg")
     many = [f"run {i}" for i in range(7)]
     assert len(set(run_colours([*many, "ipseg"]))) == 8
+
+
+def test_a_long_name_loses_its_middle_and_keeps_the_end_that_tells_it_apart():
+    assert short("ipseg, training.later_lr=0.4") == "ipseg, tra…ater_lr=0.4"
+    assert short("ipseg, training.$later_lr$=4", 12) == r"ipseg…_lr\$=4"
+    assert short("x" * 22) == "x" * 22
+
+
+@pytest.mark.parametrize("height", [0, 40, 99.5, 100])
+def test_names_at_the_ends_of_lines_stay_beside_the_plot_and_can_be_read(height):
+    with styled():
+        figure, axes = new_figure(3.1)
+        axes.set_ylim(0, 100)
+        axes.set_title("the title", loc="left")
+        label_ends(axes, [(height, f"run {i}", "red") for i in range(8)])
+        figure.draw_without_rendering()
+    names = [text.get_window_extent() for text in axes.texts if text.get_text().startswith("run")]
+    assert min(name.y0 for name in names) >= axes.bbox.y0
+    assert max(name.y1 for name in names) <= axes.bbox.y1
+    assert all(upper.y0 > lower.y0 + 0.7 * lower.height for lower, upper in pairwise(names))
+
+
+def test_letters_that_the_font_lacks_are_drawn_without_a_warning():
+    with styled():
+        figure, axes = new_figure(2)
+        axes.set_title("日本")
+        assert "日本" in words(svg(figure, ""))
+
+
+def test_numbers_that_do_not_belong_together_are_marks_without_a_line(make_run):
+    def lines(**fields):
+        runs = [make_run("mine", quality, seed=seed, **fields) for seed, quality in enumerate((0.5, 0.6))]
+        other = [replace(run, steps=(replace(run.steps[0], images=9), *run.steps[1:])) for run in runs]
+        axes = Figure().add_subplot()
+        plots.draw_miou_over_steps(axes, drawn(sections_of(other)[0]))
+        (line,) = axes.lines
+        return line.get_linestyle(), line.get_marker(), len(axes.collections)
+
+    assert lines() == ("-", "o", 1)
+    assert lines(scenario="folder/grown") == ("None", "o", 0)
+
+
+def test_a_run_alone_needs_no_legend_for_its_classes(make_run):
+    alone = words(iou_per_class([make_run("mine")]))
+    assert "mine" not in alone
+    assert plots.CLASSES_TITLE in alone

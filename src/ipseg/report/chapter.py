@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipseg.evaluation.results import StepResult
 from ipseg.report import plots
 from ipseg.report.compare import Section, notes, say
 from ipseg.report.compare_formats import columns, extra
@@ -80,7 +81,7 @@ def told(chapter: Chapter) -> dict[str, Any]:
     lost = forgetting_map(rows, names) if len(steps) > 1 else None
     accuracy = [svg for reading in plots.READINGS if (svg := plots.image_accuracy(rows, reading))]
     missing = [*unknown, *chapter.missing]
-    missing += [] if lost else ["Forgetting: no run has learned a second step."]
+    missing += [] if lost else [f"Forgetting: {_no_forgetting(steps)}."]
     missing += [] if accuracy else ["Image-level accuracy: the results do not hold it."]
     if left_undrawn(chapter.section):
         missing.append(f"{left_undrawn(chapter.section)} rows of the table are not drawn: name fewer runs to see them.")
@@ -105,6 +106,14 @@ def told(chapter: Chapter) -> dict[str, Any]:
         "scenes": [_scene(scene, chapter.gallery, rows, len(steps)) for scene in chapter.gallery.scenes],
         "missing": missing,
     }
+
+
+def _no_forgetting(steps: Sequence[StepResult]) -> str:
+    return (
+        "the steps were measured on different pictures or classes"
+        if len(steps) > 1
+        else "no run has learned a second step"
+    )
 
 
 def _headline(row: Drawn) -> dict[str, Any]:

@@ -50,6 +50,11 @@ class Drawn:
         """Whether it is a bound, and no rival."""
         return bool(self.level or self.line.bound or self.line.oracle)
 
+    @property
+    def measured_alike(self) -> bool:
+        """Whether numbers of its steps belong together, and may be joined by a line."""
+        return all(result.measured_alike for result in self.results)
+
     def over_steps(self, value: Callable[[StepResult], float | None]) -> list[Mean]:
         """A number after every step that all its seeds have finished."""
         return [_mean(steps, value) for steps in zip(*(result.steps for result in self.results), strict=False)]

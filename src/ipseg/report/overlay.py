@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,9 +89,9 @@ def with_legend(picture: Image.Image, entries: Sequence[Entry]) -> Image.Image:
     if not entries:
         return picture
     size = max(15, picture.width // 55)
-    font = ImageFont.load_default(size)
+    face = font(size)
     pad = round(size * 0.8)
-    spots = _flow([_fitted(text, font, picture.width - 4 * pad) for _, text in entries], font, picture.width, pad)
+    spots = _flow([fitted(text, face, picture.width - 4 * pad) for _, text in entries], face, picture.width, pad)
     line = round(size * 1.65)
     sheet = Image.new("RGB", (picture.width, picture.height + 2 * pad + line * (spots[-1][1] + 1)), _PAPER)
     sheet.paste(picture, (0, 0))
@@ -98,7 +100,7 @@ def with_legend(picture: Image.Image, entries: Sequence[Entry]) -> Image.Image:
         middle = picture.height + pad + line * row + line // 2
         box = (left, middle - size // 2, left + size, middle - size // 2 + size)
         draw.rounded_rectangle(box, radius=size // 5, fill=(colour[0], colour[1], colour[2]), outline=(0, 0, 0))
-        draw.text((left + size * 1.45, middle), text, fill=_INK, font=font, anchor="lm")
+        draw.text((left + size * 1.45, middle), text, fill=_INK, font=face, anchor="lm")
     return sheet
 
 
@@ -110,19 +112,19 @@ def grid(rows: list[list[Image.Image]], column_titles: Sequence[str], row_titles
     widths = [max((row[i].width for row in rows if i < len(row)), default=0) for i in range(len(column_titles))]
     heights = [max((picture.height for picture in row), default=0) for row in rows]
     size = max(14, max(widths, default=0) // 18)
-    font = ImageFont.load_default(size)
+    face = font(size)
     gap = size // 2
-    row_titles = [_fitted(title, font, 12 * size) for title in row_titles]
-    margin = 2 * gap + round(max((font.getlength(title) for title in row_titles), default=0))
+    row_titles = [fitted(title, face, 12 * size) for title in row_titles]
+    margin = 2 * gap + round(max((face.getlength(title) for title in row_titles), default=0))
     head = 3 * gap + size
     lefts = np.cumsum([margin + gap, *(width + gap for width in widths)]).tolist()
     tops = np.cumsum([head, *(height + gap for height in heights)]).tolist()
     sheet = Image.new("RGB", (lefts[-1], tops[-1]), _PAPER)
     draw = ImageDraw.Draw(sheet)
     for title, left, width in zip(column_titles, lefts, widths, strict=False):
-        draw.text((left + width / 2, head / 2), _fitted(title, font, width), fill=_INK, font=font, anchor="mm")
+        draw.text((left + width / 2, head / 2), fitted(title, face, width), fill=_INK, font=face, anchor="mm")
     for title, row, top, height in zip(row_titles, rows, tops, heights, strict=False):
-        draw.text((margin - gap / 2, top + height / 2), title, fill=_INK, font=font, anchor="rm")
+        draw.text((margin - gap / 2, top + height / 2), title, fill=_INK, font=face, anchor="rm")
         for picture, left, width in zip(row, lefts, widths, strict=False):
             sheet.paste(picture, (left + (width - picture.width) // 2, top + (height - picture.height) // 2))
     return sheet
@@ -141,6 +143,14 @@ def heatmap(values: NDArray[np.floating]) -> Image.Image:
     return Image.fromarray(pixels)
 
 
+def font(size: int) -> ImageFont.FreeTypeFont:
+    """matplotlib's, for Pillow's own has no ü, я or α; found without the import, which takes long."""
+    spec = find_spec("matplotlib")
+    assert spec is not None  # we depend on it
+    assert spec.submodule_search_locations is not None
+    return ImageFont.truetype(Path(spec.submodule_search_locations[0], "mpl-data/fonts/ttf/DejaVuSans.ttf"), size)
+
+
 def _enlarged(picture: Image.Image, least: int) -> Image.Image:
     """The picture at least this wide, whole pixels becoming whole squares."""
     factor = -(-least // picture.width)
@@ -150,22 +160,20 @@ def _enlarged(picture: Image.Image, least: int) -> Image.Image:
     return picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
 
 
-def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
+def fitted(text: str, face: ImageFont.FreeTypeFont, width: float) -> str:
     """The text, cut short where it is wider than the room for it."""
-    if font.getlength(text) <= width:
+    if face.getlength(text) <= width:
         return text
-    while text and font.getlength(text + "…") > width:
+    while text and face.getlength(text + "…") > width:
         text = text[:-1]
     return text.rstrip() + "…"
 
 
-def _flow(
-    texts: Sequence[str], font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int, pad: int
-) -> list[tuple[int, int, str]]:
+def _flow(texts: Sequence[str], face: ImageFont.FreeTypeFont, width: int, pad: int) -> list[tuple[int, int, str]]:
     """Left edge and row of each entry, written like words on lines."""
     spots, left, row = [], pad, 0
     for text in texts:
-        needed = round(font.getlength(text)) + 3 * pad
+        needed = round(face.getlength(text)) + 3 * pad
         if left > pad and left + needed > width:
             left, row = pad, row + 1
         spots.append((left, row, text))

@@ -10,6 +10,7 @@ import html
 import io
 import itertools
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,26 +57,36 @@ def run_colours(names: Sequence[str]) -> list[str]:
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write each run's name beside the end of its line, moved apart where lines end together."""
     low, high = axes.get_ylim()
-    heights = _apart([end for end, _, _ in sorted(ends)], apart=(high - low) * 0.075)
+    line = (high - low) * 0.075
+    room = (low + line / 2, high - line / 2)  # above is the title, below are the numbers of the axis
+    heights = _apart([end for end, _, _ in sorted(ends)], line, room)
     place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}
     for (_, text, colour), height in zip(sorted(ends), heights, strict=True):
         axes.annotate("■", (1, height), (6, 0), color=colour, fontsize=7, annotation_clip=False, **place)
         axes.annotate(text, (1, height), (14, 0), annotation_clip=False, **place)
 
 
-def _apart(heights: list[float], apart: float) -> list[float]:
-    """Rising heights pushed apart, both of a pair by half, until no two touch (or nearly so)."""
+def _apart(heights: list[float], apart: float, room: tuple[float, float]) -> list[float]:
+    """Rising heights pushed apart, both of a pair by half, until no two touch (or nearly so); none leaves the room."""
     for _ in range(100):
         for lower, upper in itertools.pairwise(range(len(heights))):
             missing = max(0.0, apart - (heights[upper] - heights[lower]))
             heights[lower] -= missing / 2
             heights[upper] += missing / 2
+        heights = [min(max(height, room[0]), room[1]) for height in heights]
     return heights
 
 
 def short(name: str, most: int = 22) -> str:
-    """The name with matplotlib's formula sign made harmless, cut where it would leave the plot no room."""
-    return (name if len(name) <= most else name[: most - 1] + "…").replace("$", r"\$")
+    """The name with matplotlib's formula sign made harmless, without its middle where it would leave the plot no room.
+
+    >>> short("ipseg, training.later_lr=0.4")
+    'ipseg, tra…ater_lr=0.4'
+    """
+    if len(name) > most:
+        begin = (most - 1) // 2
+        name = f"{name[:begin]}…{name[begin + 1 - most :]}"  # the end often tells runs apart
+    return name.replace("$", r"\$")
 
 
 def new_figure(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
@@ -115,7 +126,9 @@ def _style(ink: str, grid: str) -> dict[str, Any]:
 def svg(figure: Figure, description: str) -> str:
     """The figure as an <svg> element that can stand beside others in one page, light or dark."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # text stays text: the reader's fonts draw it
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -97,14 +97,14 @@ def _draw_over_steps(
 
 
 def _line(axes: Axes, row: Drawn, means: Sequence[Mean], last: int) -> float:
-    """Draw one row, its spread over seeds as a band, and say where its line ends."""
+    """Draw one row, its spread over seeds as a band, and say where its line ends; marks alone where none belongs."""
     steps = [0, last] if row.level else [mean.step for mean in means]
     values = [mean.mean or 0.0 for mean in means] * (2 if row.level else 1)
     spreads = [mean.spread or 0.0 for mean in means] * (2 if row.level else 1)
-    dashes = "--" if row.dashed else "-"
+    dashes = "none" if not row.measured_alike else "--" if row.dashed else "-"
     marks: dict[str, Any] = {} if row.level else {"marker": "o", "markersize": 4.5, "clip_on": False}
-    axes.plot(steps, values, dashes, color=row.colour, linewidth=1.6 if row.level else 2.2, **marks)
-    if any(spreads):
+    axes.plot(steps, values, linestyle=dashes, color=row.colour, linewidth=1.6 if row.level else 2.2, **marks)
+    if any(spreads) and row.measured_alike:
         low, high = ([v + sign * s for v, s in zip(values, spreads, strict=True)] for sign in (-1, 1))
         axes.fill_between(steps, low, high, color=row.colour, alpha=0.14, linewidth=0)
     return values[-1]
@@ -155,7 +155,8 @@ def iou_per_class(rows: Sequence[Drawn]) -> str:
         title = {"title": CLASSES_TITLE, "alignment": "left"}
         columns = 3 if all(len(row.name) <= _SHORT for row in rows) else 2
         sizes = {"handlelength": 0.9, "handleheight": 0.9}
-        figure.legend(loc="outside upper left", ncols=columns, frameon=False, **sizes, **title)
+        handles = axes.get_legend_handles_labels()[0] if len(rows) > 1 else []  # nobody asks which run it is
+        figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, **sizes, **title)
         told = "; ".join(f"{row.name}: {_listed(row.iou()[-1])}" for row in rows)
         return svg(figure, f"IoU of every class after the last step. {told}")
 

@@ -41,13 +41,16 @@ def class_table(step: StepResult) -> Table:
 
 
 def plain_table(title: str | None, words: Sequence[str], numbers: Sequence[str]) -> Table:
-    """The frame of every table here: words to the left, numbers to the right."""
+    """The frame of every table here: words to the left, numbers to the right.
+
+    In a narrow terminal all of them fold: a column that may not, or has a least width, pushes others out of sight.
+    """
     table = Table(title=Text(title, style="bold") if title else None, box=box.SIMPLE_HEAD, caption_justify="left")
     table.title_justify = "left"
     for word in words:
         table.add_column(word, overflow="fold")
     for number in numbers:
-        table.add_column(number, justify="right", no_wrap=True)
+        table.add_column(number, justify="right", overflow="fold")
     return table
 
 
