@@ -2,7 +2,8 @@
 
     python benchmarks/costs.py benchmarks/real/main.yaml --size 320 --out costs.json --set data.path=...
 
-Speeds and memory need a GPU with nothing beside. With the data at hand: how long training alone takes at these speeds.
+Parameters and multiply-adds are counted anywhere. Speeds and memory need a GPU with nothing beside. With the data at
+hand: how long training alone takes at these speeds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from ipseg.files import read_json, write_text
 from ipseg.report.table import escaped, table_line
 
 VERSION = 1
-COLUMNS = ["run", "parameters, M", "labels, img/s", "memory, GiB", "learns, img/s", "memory, GiB", "minutes"]
+Row = dict[str, Any]
 
 
 def first_cells(grid: Path) -> list[Cell]:
@@ -53,7 +55,7 @@ def seconds(recipe: Recipe, rates: Sequence[float | None]) -> float | None:
     return sum(count / rate for count, rate in zip(visits, rates, strict=True) if rate)
 
 
-def measured(grid: Path, size: int, device: str, changes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def measured(grid: Path, size: int, device: str, changes: Sequence[str]) -> Iterator[Row]:
     """A run after the other."""
     for cell in first_cells(grid):
         recipe = make_recipe(override(cell.settings, changes))
@@ -62,28 +64,48 @@ def measured(grid: Path, size: int, device: str, changes: Sequence[str]) -> Iter
         yield {"run": cell.label, "seconds": seconds(recipe, rates), **found}
 
 
+def _ends(row: Row, key: str, unit: float = 1.0, digits: int = 0) -> str:
+    """Of the first and the last step."""
+    values = [row["steps"][0][key], row["steps"][-1][key]][: len(row["steps"])]
+    return UNKNOWN if None in values else " – ".join(f"{value / unit:.{digits}f}" for value in values)
+
+
+def _most(row: Row, key: str) -> str:
+    values = [step[key] for step in row["steps"] if step[key] is not None]
+    return f"{max(values) / 2**30:.1f}" if values else UNKNOWN
+
+
+UNKNOWN = "?"
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "parameters, M": lambda row: _ends(row, "parameters", 1e6, 1),
+    "learning, M": lambda row: _ends(row, "trainable", 1e6, 1),
+    "multiply-adds, G": lambda row: _ends(row, "macs", 1e9, 1),
+    "labels, img/s": lambda row: _ends(row, "fps"),
+    "to label, GiB": lambda row: _most(row, "inference_memory"),
+    "learns, img/s": lambda row: _ends(row, "training_images_a_second"),
+    "to learn, GiB": lambda row: _most(row, "training_memory"),
+    "minutes": lambda row: UNKNOWN if row["seconds"] is None else f"{row['seconds'] / 60:.1f}",
+}
+
+
 def cost_table(files: Sequence[Path]) -> str:
-    """Sizes after the first and the last step, speeds in both, the most memory."""
+    """Sizes and speeds in the first and the last step, the most memory.
+
+    What was measured in no run has no column; runs that cost the same share a row.
+    """
     rows = [row for file in files for row in read_json(file, "what costs.py wrote", VERSION)["runs"]]
-    lines = [COLUMNS, ["---", *["---:"] * (len(COLUMNS) - 1)], *map(_cells, rows)]
-    said = f"Of the first and the last step; memory at most. {rows[0]['size']} pixels, {rows[0]['device']}."
-    return "\n".join(map(table_line, lines)) + f"\n\n{said}"
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    steps = row["steps"]
-
-    def ends(key: str, unit: float = 1.0, digits: int = 0) -> str:
-        values = [steps[0][key], steps[-1][key]][: len(steps)]
-        return " – ".join("?" if value is None else f"{value / unit:.{digits}f}" for value in values)
-
-    def most(key: str) -> str:
-        values = [step[key] for step in steps if step[key] is not None]
-        return f"{max(values) / 2**30:.1f}" if values else "?"
-
-    minutes = "?" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}"
-    told = [ends("parameters", 1e6, 1), ends("fps"), most("inference_memory")]
-    return [escaped(row["run"]), *told, ends("training_images_a_second"), most("training_memory"), minutes]
+    columns = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+    known = {name: cells for name, cells in columns.items() if set(cells) != {UNKNOWN}}
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for row, cells in zip(rows, zip(*known.values(), strict=True), strict=True):
+        alike.setdefault(cells, []).append(escaped(row["run"]))
+    lines = [["run", *known], ["---", *["---:"] * len(known)]]
+    lines += [[", ".join(names), *cells] for cells, names in alike.items()]
+    said = "After the first and the last step; learning: parameters that learn in it; multiply-adds of labelling one "
+    said += f"picture of {rows[0]['size']} pixels."
+    if len(known) == len(COLUMNS):
+        said += f" Memory at most, on {rows[0]['device']}."
+    return "\n".join(map(table_line, lines)) + f"\n\n{textwrap.fill(said, 118)}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -95,12 +117,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE for every run")
     options = parser.parse_args(words)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     try:
         for row in measured(options.grid, options.size, options.device, options.changes):
             rows.append(row)
             write_text(options.out, json.dumps({"version": VERSION, "runs": rows}, indent=1) + "\n")
-            print(table_line(_cells(row)), flush=True)
+            print(table_line([row["run"], *(cell(row) for cell in COLUMNS.values())]), flush=True)
     except UserError as error:
         print(error, file=sys.stderr)
         return WRONG

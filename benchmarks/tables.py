@@ -9,7 +9,7 @@ ablation  a row a run: mIoU over all classes, and its difference to a reference 
 classes   a row a run: the IoU of every class after the last step
 varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
 order     a row a pair of look-alikes and run: which of them was learned first, and which is called the other
-cost      a row a run: parameters, speeds and memory, from what costs.py wrote
+cost      a row a run: parameters, multiply-adds, speeds and memory, from what costs.py wrote
 oracles   a row a run: mIoU with one part or another replaced by the truth, from what real/oracles.py wrote
 
 In a page a table stands between `<!-- table NAME ... -->` and `<!-- end -->`. After the NAME stand files of
@@ -39,7 +39,7 @@ from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import write_text
 from ipseg.report.compare import Entry, Line, Section, mean_of, notes, say, sections, spread_of
 from ipseg.report.compare_formats import columns, extra
-from ipseg.report.rows import COLUMNS, percent
+from ipseg.report.rows import COLUMNS, NUMBERS, percent
 from ipseg.report.table import escaped, table_line
 
 RESULTS = Path(__file__).parent / "results"
@@ -110,7 +110,7 @@ def main_table(found: Sequence[Section], _wanted: Wanted) -> str:
     """What `ipseg compare` says, and how near each comes to joint training."""
     joint = any(line.bound for section in found for line in section.lines)
     said = ["of joint: the mean of all as a share of joint training's"] if joint else []
-    return _page(found, _main_part, [notes(found)[0], *said])
+    return _page(found, _main_part, NUMBERS, said)
 
 
 def _main_part(section: Section) -> Part:
@@ -133,7 +133,7 @@ def ablation_table(found: Sequence[Section], wanted: Wanted) -> str:
     told = [section for section in found if section.title in against]
     said = f"difference: to all of {wanted.reference} with the same seed, over the pairs of seeds that both have"
     first = "mIoU in percent over all classes, after the last step"
-    return _page(told, lambda section: _ablation_part(against[section.title]), [first, said])
+    return _page(told, lambda section: _ablation_part(against[section.title]), [first], [said])
 
 
 def _reference(section: Section, name: str) -> Line | None:
@@ -181,8 +181,10 @@ def _class_part(section: Section) -> Part:
     return [escaped(name) for name in names], cells
 
 
-def _page(found: Sequence[Section], part: Callable[[Section], Part], said: Sequence[str]) -> str:
-    """A table a scenario, named where there are several, and the notes."""
+def _page(
+    found: Sequence[Section], part: Callable[[Section], Part], about: Sequence[str], more: Sequence[str] = ()
+) -> str:
+    """A table a scenario, named where there are several, and the notes: about its columns, its rows, and more."""
     parts = []
     for section in found:
         names, cells = part(section)
@@ -190,7 +192,7 @@ def _page(found: Sequence[Section], part: Callable[[Section], Part], said: Seque
         rows = [[escaped(line.shown), *cells(line), *extra(section, line)] for line in section.lines]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
         parts += [f"**{escaped(section.title)}**"] * (len(found) > 1) + ["\n".join(map(table_line, lines))]
-    told = [said[0], *notes(found)[1:], *said[1:]]
+    told = [*about, *notes(found)[len(NUMBERS) :], *more]
     return "\n\n".join([*parts, "  \n".join(textwrap.fill(f"{note}.", 118) for note in told)])
 
 

@@ -23,7 +23,7 @@ from ipseg.data.loading import room
 from ipseg.data.source import Source
 from ipseg.data.stream import BatchStream
 from ipseg.data.view import StepView
-from ipseg.engine.experiment import one_pass, remembered
+from ipseg.engine.experiment import remembered
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -52,18 +52,18 @@ def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.devic
     plan, keep = method.plan(training.batch_size, len(memory)), room(training.cache_gb)
     settings = {"crop": training.crop, "scales": training.scale, "flip": training.flip, "seed": recipe.seed}
     stream = BatchStream(view, memory, plan, device=device, keep=keep, workers=training.workers, **settings)  # type: ignore[arg-type]
-    prepare(method, one_pass(stream))
+    prepare(method, stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))
     return method, stream
 
 
 def losses_of(method: Any, stream: BatchStream, recipe: Recipe, count: int) -> list[float]:
-    """The newest head's, of the first iterations; the rate is that of a step of the usual length."""
+    """The newest head's, of the first iterations at most; the rate is that of a step of the usual length."""
     config = recipe.training.at(1)
     iterate = Iteration(method, config)
     learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
     length, losses = config.iterations(1, len(stream.view)), []
-    with stream.batches(range(count)) as batches:
+    with stream.batches(range(min(count, length))) as batches:
         for iteration, batch in enumerate(batches):
             seed_all(recipe.seed, 1, iteration)
             iterate.set_rate(config.rate(iteration, length))

@@ -63,8 +63,25 @@ def test_costs_of_a_grid_are_measured_once_a_run_and_tabled(tmp_path):
     )
     assert costs.main([str(grid), "--size", "64", "--device", "cpu", "--out", str(out)]) == 0
     head, _, *table = tables.Wanted(table="cost", files=(out,)).made().splitlines()[:4]
-    assert [line.split(" | ")[0] for line in (head, *table)] == ["| run", "| ipseg", "| finetune"]
-    assert all(line.endswith("| ? – ? | ? | ? – ? | ? | ? |") for line in table)  # the rest needs a GPU
+    assert head == "| run | parameters, M | learning, M | multiply-adds, G |"  # the rest needs a GPU
+    assert [line.split(" | ")[0] for line in table] == ["| ipseg", "| finetune"]
+    assert not any(costs.UNKNOWN in line for line in table)
+
+
+def test_speeds_that_a_gpu_told_have_columns_and_equal_costs_one_row(tmp_path):
+    out = tmp_path / "costs.json"
+    step = {"parameters": 2e6, "trainable": 1e6, "macs": 3e9, "fps": 80.0, "training_images_a_second": 500.0}
+    step |= {"inference_memory": 2**30, "training_memory": 2**32}
+    runs = [{"run": "one", "size": 64, "device": "a GPU", "seconds": 90.0, "steps": [step, step]}]
+    runs += [
+        {**runs[0], "run": "two"},
+        {**runs[0], "run": "another", "steps": [{**step, "fps": None, "training_memory": None}]},
+    ]
+    out.write_text(json.dumps({"version": costs.VERSION, "runs": runs}))
+    _, _, one, another, _, said, *_ = costs.cost_table([out]).splitlines()
+    assert one == "| one, two | 2.0 – 2.0 | 1.0 – 1.0 | 3.0 – 3.0 | 80 – 80 | 1.0 | 500 – 500 | 4.0 | 1.5 |"
+    assert another == "| another | 2.0 | 1.0 | 3.0 | ? | 1.0 | 500 | ? | 1.5 |"
+    assert "64" in said
 
 
 def test_training_takes_its_visits_over_its_speeds():

@@ -302,3 +302,12 @@ def test_a_run_without_a_new_head_cannot_have_one_upset(joint_run, tmp_path, cap
     with pytest.raises(SystemExit):
         UPSET.main([str(joint_run), "--out", str(tmp_path / "upset.jsonl"), "--device", "cpu"])
     assert "no new head" in capsys.readouterr().err
+
+
+def test_a_step_that_is_shorter_than_asked_for_is_learned_to_its_end(tiny_run, tmp_path):
+    out = tmp_path / "upset.jsonl"
+    UPSET.main([str(tiny_run), "--out", str(out), "--device", "cpu", "--iterations", "10000", "--ways", "poly"])
+    log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
+    last = max(line["iteration"] for line in log if line["event"] == "train" and line["step"] == 1)
+    assert last < UPSET.PART
+    assert len(json.loads(out.read_text())["first"]) == last
