@@ -288,6 +288,16 @@ def test_lines_can_be_read_in_an_editor(page):
     assert not long
 
 
+@every_page
+def test_no_point_of_a_list_hides_in_the_one_before_it(page):
+    assert not re.findall(r"[.:;)] - (?:\*\*|[A-Z`]).*", prose(page))
+
+
+@every_page
+def test_every_row_of_a_table_is_whole(page):
+    assert not [line for line in prose(page).splitlines() if line.startswith("| ") and not line.endswith("|")]
+
+
 def test_the_citation_is_of_this_version_and_of_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     paper = citation["preferred-citation"]
