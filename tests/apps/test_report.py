@@ -89,6 +89,17 @@ def test_results_alone_make_a_page(tiny_run, tmp_path):
         assert what in left_out(page)
 
 
+def test_what_many_runs_lack_for_one_reason_is_said_once(tiny_run, tmp_path):
+    results = json.loads((tiny_run / "results.json").read_text())
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(results | {"name": name}))
+    left = left_out(written([tmp_path / "one" / "results.json", tmp_path / "two" / "results.json"], tmp_path))
+    for what in ("Pictures", "Memory", "Training"):
+        assert f"{what} of each of one, two: " in left
+        assert left.count(f"{what} of") == 1
+
+
 def test_what_was_deleted_is_named_and_nothing_fails(tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     (mine / "log.jsonl").unlink()

@@ -11,8 +11,9 @@ import pytest
 from ipseg.report.chapter import Chapter, Gallery, Remembered
 from ipseg.report.compare import Entry, sections
 from ipseg.report.differences import MISSING, differences
-from ipseg.report.groups import MOST, sections_of
+from ipseg.report.groups import MOST, MOST_LINES, drawn, sections_of, thinly_drawn
 from ipseg.report.page import render
+from ipseg.report.plot_style import FAINT
 
 SECTIONS = {
     "What was learned when", "What tells the recipes apart", "mIoU after the last step", "Side by side",
@@ -131,11 +132,50 @@ def test_scenarios_are_chapters_with_ids_of_their_own(make_run):
     assert set(re.findall(r'href="#(c\d-[^"]+)"', page)) <= set(ids)
 
 
-def test_more_runs_than_colours_are_in_the_table_and_the_rest_is_said(make_run):
-    section = sections_of([make_run(f"run {i}") for i in range(MOST + 2)])[0]
+def test_of_more_runs_than_colours_the_best_have_them_and_the_others_thin_lines(make_run):
+    poor, good = make_run("poor", 0.2), [make_run(f"run {i}", 0.5 + i / 100) for i in range(MOST)]
+    half = make_run("half", 0.9, info={"steps": 5})  # few classes make a high mean
+    section = sections_of([poor, half, *good])[0]
+    assert [row.name for row in drawn(section)] == [run.name for run in good]
     page = render("t", "", [Chapter(section=section)], {})
-    assert f"run {MOST + 1}" in page
-    assert "2 rows of the table are not drawn" in page
+    assert [row.name for row in thinly_drawn(section)] == ["poor", "half (seed 0: 3 of 5 steps)"]
+    curves = page.split(">Step after step</h2>")[1].split("</section>")[0]
+    assert "poor 3" in curves
+    assert FAINT in curves
+    assert f"Grey: rows that are drawn here alone; all else shows the {MOST} with the highest mIoU." in curves
+    assert '<th scope="row">poor</th>' in page  # the table has it
+
+
+def test_rows_without_even_a_thin_line_are_named(make_run):
+    section = sections_of([make_run(f"run {i}", (i + 1) / 100) for i in range(MOST_LINES + 1)])[0]
+    page = render("t", "", [Chapter(section=section)], {})
+    assert "Lines of run 0: name fewer runs to see them." in page
+
+
+def test_the_curves_say_what_their_signs_mean_where_they_have_them(make_run, gallery):
+    def said(*runs):
+        page = render("t", "", [Chapter(section=sections_of(runs)[0])], {})
+        return page.split(">Step after step</h2>")[1].split("</section>")[0]
+
+    plain = said(make_run(), make_run("other", 0.4))
+    assert not any(word in plain for word in ("Bands:", "Dashed:", "Dots without a line:", "highest mIoU"))
+    assert "Bands: one standard deviation over seeds" in said(make_run(), make_run(quality=0.4, seed=1))
+    assert "Dashed: a bound" in said(make_run(), make_run("joint", steps=(gallery.names[1:],)))
+
+
+def test_a_newcomer_is_told_what_iou_is_and_what_is_counted(page):
+    def section(heading):
+        return page.split(f">{heading}</h2>")[1].split("</section>")[0]
+
+    assert "IoU: of the pixels that are of a class or are called it" in section("mIoU after the last step")
+    assert "how many remembered pictures hold each class" in section("What is remembered")
+    assert "Blue is right, red is wrong." in section("Look-alikes: what is taken for what")
+
+
+def test_regions_of_a_page_have_names_that_tell_them_apart(page):
+    names = re.findall(r'role="region" aria-label="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    assert {"IoU of ipseg, class by class", "confusion matrix of ipseg"} <= set(names)
 
 
 def test_a_run_that_is_not_finished_is_drawn_as_far_as_it_is(make_run):

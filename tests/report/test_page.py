@@ -146,11 +146,21 @@ def test_a_large_figure_never_stands_without_its_percent_sign(runs, gallery, mak
     page = render_page("t", "", [*runs, make_run("ipseg", 0.4, seed=1)], Gallery(gallery.names), {})
     figures = re.findall(r'<div class="figure">(.*?)</div>', page)
     assert [re.sub(r"[\d.]+", "N", figure) for figure in figures] == [
-        "N<wbr><small>± N %</small>",  # too long for a narrow card: it breaks before ±
-        "N<small>%</small>",
-        "N<small>%</small>",
+        "<b>N</b><wbr><small>± N %</small>",  # too long for a narrow card: it breaks before ±
+        "<b>N</b><small>%</small>",
+        "<b>N</b><small>%</small>",
     ]
     rule = re.search(r"\.headlines \.figure {([^}]*)}", page)
     assert rule
     assert "white-space: nowrap" in rule[1]
     assert "inline-block" not in page.split(".headlines .figure small {")[1].split("}")[0]  # breaks go around such
+
+
+def test_a_mark_never_stands_on_another_line_than_its_name(page):
+    rule = re.search(r"^\.mark {([^}]*)}", page, re.MULTILINE)
+    assert rule
+    assert "display" not in rule[1]  # a line may break beside an inline-block, not beside an inline
+
+
+def test_a_plot_that_is_taller_than_a_sheet_is_printed_whole(page):
+    assert ".plots svg { max-height: 23cm; }" in page.split("@media print")[1]

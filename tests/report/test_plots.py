@@ -187,3 +187,25 @@ def test_a_run_alone_needs_no_legend_for_its_classes(make_run):
     alone = words(iou_per_class([make_run("mine")]))
     assert "mine" not in alone
     assert plots.CLASSES_TITLE in alone
+
+
+def test_a_narrow_plot_of_many_steps_leaves_room_between_their_numbers(make_run):
+    run = make_run("a method with a long name", steps=tuple((f"class {i}",) for i in range(11)))
+    accurate = [replace(step, image_accuracy={"all": {"both": 0.5}}) for step in run.steps]
+    rows = drawn(sections_of([replace(run, steps=tuple(accurate)), make_run("other", steps=(("class 0",),))])[0])
+    ticks = re.findall(r">(\d+)</text>", plots.image_accuracy(rows, "both").split("matplotlib.axis_2")[0])
+    assert ticks == ["0", "2", "4", "6", "8", "10"]
+    assert re.findall(r">(10?)</text>", miou_over_steps([run]).split("matplotlib.axis_2")[0]) == ["1", "10"]
+
+
+@pytest.mark.parametrize(("classes", "scales"), [(20, 1), (80, 2)])
+def test_a_tall_plot_of_classes_has_its_scale_at_both_ends(classes, scales, make_run):
+    names = tuple(f"class {i}" for i in range(classes))
+    assert iou_per_class([make_run(steps=(names,))]).count(">60</text>") == scales
+
+
+def test_losses_that_have_no_sum_are_drawn_without_it(make_run):
+    (row,) = drawn(sections_of([make_run("mine")])[0])
+    text = words(plots.training_curve(row, {"image": [(0.5, 1.0)], "current": [(0.5, 2.0)]}))
+    assert "current" in text
+    assert "sum" not in text

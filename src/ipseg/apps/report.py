@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.apps.compare import compare
-from ipseg.apps.report_pictures import Shelf, gallery, memory, varied
+from ipseg.apps.report_pictures import Shelf, gallery, memory, said_once, varied
 from ipseg.errors import UserError
 from ipseg.files import read_json, require_output, write_text
 from ipseg.report.chapter import Chapter, Gallery, Remembered
@@ -68,15 +68,17 @@ def chapter(section: Section, shelf: Shelf, pictures: int, tell: Tell) -> Chapte
     if pictures:
         shown, missing = gallery(lines, partial(varied, pictures=pictures), shelf, tell)
     memories: dict[str, Remembered] = {}
+    forgotten: dict[str, str] = {}
     for line in lines:
         found = memory(line, shelf, pictures=pictures > 0)
         if isinstance(found, str):
-            missing.append(f"Memory of {line.shown}: {found}")
+            forgotten[line.shown] = found
         else:
             memories[line.shown] = found
+    missing += said_once("Memory", forgotten)
     curves = {line.shown: logged for line in lines if (logged := losses(line))}
     without = [line.shown for line in lines if line.shown not in curves]
-    missing += [f"Training of {', '.join(without)}: there is no log.jsonl beside the results."] if without else []
+    missing += said_once("Training", dict.fromkeys(without, "there is no log.jsonl beside the results."))
     return Chapter(section=section, gallery=shown, memories=memories, curves=curves, missing=missing)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,7 +55,7 @@ def gallery(
 ) -> tuple[Gallery, list[str]]:
     """The same pictures after every step of every run; and what keeps runs out of it."""
     found = {line.shown: _open(line) for line in lines}
-    missing = [f"Pictures of {name}: {why}" for name, why in found.items() if isinstance(why, str)]
+    missing = said_once("Pictures", {name: why for name, why in found.items() if isinstance(why, str)})
     opened = {name: one for name, one in found.items() if not isinstance(one, str)}
     if not opened:
         return Gallery(()), missing
@@ -73,13 +73,13 @@ def gallery(
             require_equal(source.val.names[index], image, mask)
     except (UserError, OSError) as error:
         return Gallery(()), [*missing, f"Pictures: {_brief(error)}."]
-    maps = {}
+    maps, unread = {}, {}
     for name, run in opened.items():
         tell(f"{name} labels {len(chosen)} pictures after every step")
         try:
             maps[name] = label_maps(*run, images, names, shelf)
         except (UserError, OSError) as error:  # weights that may not be read leave out no other run
-            missing.append(f"Pictures of {name}: {_brief(error)}.")
+            unread[name] = f"{_brief(error)}."
     scenes = [
         SceneRow(
             image,
@@ -89,7 +89,20 @@ def gallery(
         )
         for place, image in enumerate(images)
     ]
+    missing += said_once("Pictures", unread)
     return Gallery(names, scenes, IGNORE if scenario.unseen == "ignore" else 0), missing
+
+
+def said_once(what: str, reasons: Mapping[str, str]) -> list[str]:
+    """What is missing of each run and why: a line a reason, however many runs have it.
+
+    >>> said_once("Memory", {"mib": "it keeps no pictures.", "plop": "it keeps no pictures."})
+    ['Memory of each of mib, plop: it keeps no pictures.']
+    """
+    runs: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        runs.setdefault(why, []).append(name)
+    return [f"{what} of {'each of ' if names[1:] else ''}{', '.join(names)}: {why}" for why, names in runs.items()]
 
 
 def _open(line: Line) -> tuple[RunFolder, Recipe, Scenario] | str:

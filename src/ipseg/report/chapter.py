@@ -15,7 +15,7 @@ from ipseg.report import plots
 from ipseg.report.compare import Section, notes, say
 from ipseg.report.compare_formats import columns, extra
 from ipseg.report.differences import Differences, differences
-from ipseg.report.groups import Drawn, drawn, left_undrawn, longest
+from ipseg.report.groups import Drawn, drawn, longest, thinly_drawn, undrawn
 from ipseg.report.heat import HeatMap, confusion_map, forgetting_map, iou_over_steps
 from ipseg.report.lookalikes import last_confusion, look_alikes, most_confused, say_missed, say_pair
 from ipseg.report.palette import IGNORE, Bytes, as_hex, colours
@@ -83,8 +83,9 @@ def told(chapter: Chapter) -> dict[str, Any]:
     missing = [*unknown, *chapter.missing]
     missing += [] if lost else [f"Forgetting: {_no_forgetting(steps)}."]
     missing += [] if accuracy else ["Image-level accuracy: the results do not hold it."]
-    if left_undrawn(chapter.section):
-        missing.append(f"{left_undrawn(chapter.section)} rows of the table are not drawn: name fewer runs to see them.")
+    thin = thinly_drawn(chapter.section)
+    if rest := undrawn(chapter.section):
+        missing.append(f"Lines of {', '.join(rest)}: name fewer runs to see them.")
     return {
         "title": chapter.section.title,
         "steps": steps,
@@ -95,7 +96,8 @@ def told(chapter: Chapter) -> dict[str, Any]:
         "columns": columns(chapter.section),
         "lines": _table(chapter.section, rows),
         "notes": notes([chapter.section]),
-        "plots": [plots.miou_over_steps(rows), plots.iou_per_class(rows)],
+        "plots": [plots.miou_over_steps(rows, thin), plots.iou_per_class(rows)],
+        "curves_note": _curves_note(rows, thin),
         "classes": _heat(rows, names, [step.step for step in steps]),
         "confusions": confusions,
         "forgetting": lost,
@@ -106,6 +108,20 @@ def told(chapter: Chapter) -> dict[str, Any]:
         "scenes": [_scene(scene, chapter.gallery, rows, len(steps)) for scene in chapter.gallery.scenes],
         "missing": missing,
     }
+
+
+def _curves_note(rows: Sequence[Drawn], thin: Sequence[Drawn]) -> str:
+    """What the signs of the curves mean; of those that are there."""
+    said, lines = ["Every step adds classes to the mean."], [*rows, *thin]
+    if any(mean.spread for row in rows for mean in row.over_steps(lambda step: step.miou.get("all"))):
+        said.append("Bands: one standard deviation over seeds, to both sides.")
+    if any(row.dashed for row in lines):
+        said.append("Dashed: a bound, not a rival.")
+    if not all(row.measured_alike for row in lines):
+        said.append("Dots without a line: the steps were measured on different pictures or classes.")
+    if thin:
+        said.append(f"Grey: rows that are drawn here alone; all else shows the {len(rows)} with the highest mIoU.")
+    return " ".join(said)
 
 
 def _no_forgetting(steps: Sequence[StepResult]) -> str:

@@ -10,11 +10,13 @@ from itertools import chain
 
 from ipseg.evaluation.results import RunResult, StepResult, forgetting
 from ipseg.report.compare import Entry, Line, Section, sections
-from ipseg.report.plot_style import RUN_COLOURS, run_colours
+from ipseg.report.plot_style import FAINT, RUN_COLOURS, run_colours
 from ipseg.report.rows import learned_at_once
 
 MOST = len(RUN_COLOURS)
-"""Rows that are drawn: as many as there are colours that can be told apart. The table has them all."""
+"""Rows that are drawn everywhere: as many as there are colours that can be told apart. The table has them all."""
+MOST_LINES = 24
+"""Rows whose mIoU over the steps is drawn: the others have thin lines, told apart by their names alone."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,41 @@ class Drawn:
 
 
 def drawn(section: Section) -> list[Drawn]:
-    """The rows of a scenario that have something to draw, with their colours."""
-    lines = [line for line in section.lines if all(entry.result.steps for entry in line.entries)][:MOST]
-    results = [entry.result for line in lines for entry in line.entries]
+    """The rows of a scenario that have something to draw, with their colours; of too many, the best."""
+    lines = _from_best(section, 0, MOST)
+    return _as_drawn(section, lines, run_colours([line.name for line in lines]))
+
+
+def thinly_drawn(section: Section) -> list[Drawn]:
+    """The next best rows, which have a thin line among the curves and are drawn nowhere else."""
+    lines = _from_best(section, MOST, MOST_LINES)
+    return _as_drawn(section, lines, [FAINT] * len(lines))
+
+
+def undrawn(section: Section) -> list[str]:
+    """Names of rows that the table alone shows."""
+    return [line.shown for line in _from_best(section, MOST_LINES, len(section.lines))]
+
+
+def _as_drawn(section: Section, lines: Sequence[Line], colours: Sequence[str]) -> list[Drawn]:
+    results = [entry.result for line in section.lines for entry in line.entries if entry.result.steps]
     return [
         Drawn(line, colour, learned_at_once(line.entries[0].result, results))
-        for line, colour in zip(lines, run_colours([line.name for line in lines]), strict=True)
+        for line, colour in zip(lines, colours, strict=True)
     ]
 
 
-def left_undrawn(section: Section) -> int:
-    """Rows that the table alone shows."""
-    return max(0, len(section.lines) - MOST)
+def _from_best(section: Section, start: int, end: int) -> list[Line]:
+    """The rows with something to draw that are at these places from the best one on, in the table's order."""
+    known = [line for line in section.lines if all(entry.result.steps for entry in line.entries)]
+    chosen = {line.shown for line in sorted(known, key=_merit, reverse=True)[start:end]}
+    return [line for line in known if line.shown in chosen]
+
+
+def _merit(line: Line) -> float:
+    """The mIoU after the last step; a run that has not come so far is behind all others."""
+    value = line.means.get("all")
+    return -1.0 if value is None else value
 
 
 def longest(rows: Sequence[Drawn]) -> tuple[StepResult, ...]:

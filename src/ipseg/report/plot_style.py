@@ -24,6 +24,8 @@ from ipseg.files import replacing
 
 RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d", "#6b7f93", "#57a639")
 """They can be told apart, and seen on white and on black; as text they would be too pale."""
+FAINT = "#8f98a3"
+"""Of runs that have no colour of their own, where there are more runs than colours."""
 OWN = ("ipseg", "ipseg_moments", "ssul_m", "plop_m", "mib", "joint", "finetune")
 """Runs that have the same colour on every page: RUN_COLOURS in this order."""
 
@@ -57,7 +59,7 @@ def run_colours(names: Sequence[str]) -> list[str]:
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Write each run's name beside the end of its line, moved apart where lines end together."""
     low, high = axes.get_ylim()
-    line = (high - low) * 0.075
+    line = (high - low) * min(0.075, 1 / max(1, len(ends)))
     room = (low + line / 2, high - line / 2)  # above is the title, below are the numbers of the axis
     heights = _apart([end for end, _, _ in sorted(ends)], line, room)
     place: dict[str, Any] = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center"}

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.report.groups import Drawn, Mean, longest
-from ipseg.report.plot_style import INK, NARROW, WIDTH, label_ends, new_figure, short, styled, svg
+from ipseg.report.plot_style import FAINT, INK, NARROW, WIDTH, label_ends, new_figure, short, styled, svg
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 """A loss -> (place, value): a place is the step's number plus the share of the step that is done."""
@@ -27,13 +27,16 @@ CLASSES_TITLE = "IoU of every class after the last step, %"
 _DASHES = ("-", "--", ":", "-.")
 _FEW = 10
 """A loss that was logged less often is drawn with its points: a single one has no line."""
+_TALL = 40
+"""Of more classes the plot has its scale at the top too: nobody sees both ends at once."""
 _SHORT = 14
 """Names of up to so many letters stand three in a line."""
 
 
-def miou_over_steps(rows: Sequence[Drawn]) -> str:
+def miou_over_steps(rows: Sequence[Drawn], thin: Sequence[Drawn] = ()) -> str:
     """The mIoU over all classes after every step, one labelled line a row; one that learned at once is a level line."""
-    return _over_steps(rows, _all, MIOU_TITLE, "mIoU over all classes after every step", alone=len(rows) == 1)
+    what = "mIoU over all classes after every step"
+    return _over_steps([*thin, *rows], _all, MIOU_TITLE, what, alone=len(rows) == 1)
 
 
 def draw_miou_over_steps(axes: Axes, rows: Sequence[Drawn]) -> None:
@@ -69,14 +72,20 @@ def _over_steps(
     alone: bool,
 ) -> str:
     with styled():
-        figure, axes = new_figure(3.1 if width == WIDTH else 2.6, width)
-        _draw_over_steps(axes, rows, value, title, alone=alone)
+        figure, axes = new_figure(max(3.1 if width == WIDTH else 2.6, 0.24 * len(rows)), width)
+        _draw_over_steps(axes, rows, value, title, alone=alone, ticks=12 if width == WIDTH else 6)
         told = "; ".join(f"{row.name} {_told(row.over_steps(value))}" for row in rows)
         return svg(figure, f"{what}. {told}")
 
 
 def _draw_over_steps(
-    axes: Axes, rows: Sequence[Drawn], value: Callable[[StepResult], float | None], title: str, *, alone: bool
+    axes: Axes,
+    rows: Sequence[Drawn],
+    value: Callable[[StepResult], float | None],
+    title: str,
+    *,
+    alone: bool,
+    ticks: int = 12,
 ) -> None:
     """A line a row; a run that is alone on its page needs no name at the end of it."""
     last = max((step.step for step in longest(rows)), default=0)
@@ -89,7 +98,7 @@ def _draw_over_steps(
             top = max(top, *(mean.mean + (mean.spread or 0) for mean in means if mean.mean is not None))
     axes.set_ylim(0, min(100.0, 1.1 * top))
     axes.set_xlim(-0.08 * max(last, 1), max(last, 1) * 1.02)
-    axes.set_xticks(range(0, last + 1, 1 + last // 12))
+    axes.set_xticks(range(0, last + 1, 1 + last // ticks))
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("step")
     axes.set_title(title, loc="left", fontsize=9)
@@ -102,9 +111,11 @@ def _line(axes: Axes, row: Drawn, means: Sequence[Mean], last: int) -> float:
     values = [mean.mean or 0.0 for mean in means] * (2 if row.level else 1)
     spreads = [mean.spread or 0.0 for mean in means] * (2 if row.level else 1)
     dashes = "none" if not row.measured_alike else "--" if row.dashed else "-"
-    marks: dict[str, Any] = {} if row.level else {"marker": "o", "markersize": 4.5, "clip_on": False}
-    axes.plot(steps, values, linestyle=dashes, color=row.colour, linewidth=1.6 if row.level else 2.2, **marks)
-    if any(spreads) and row.measured_alike:
+    thin = row.colour == FAINT
+    marks: dict[str, Any] = {} if row.level else {"marker": "o", "markersize": 2.5 if thin else 4.5, "clip_on": False}
+    width = 1.0 if thin else 1.6 if row.level else 2.2
+    axes.plot(steps, values, linestyle=dashes, color=row.colour, linewidth=width, **marks)
+    if any(spreads) and row.measured_alike and not thin:
         low, high = ([v + sign * s for v, s in zip(values, spreads, strict=True)] for sign in (-1, 1))
         axes.fill_between(steps, low, high, color=row.colour, alpha=0.14, linewidth=0)
     return values[-1]
@@ -121,9 +132,10 @@ def training_curve(row: Drawn, curves: Curves) -> str:
         figure, axes = new_figure(2.6, NARROW)
         last = max((place for points in curves.values() for place, _ in points), default=1.0)
         parts = [name for name in curves if name != "sum"]
-        few: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(curves["sum"]) < _FEW else {}
-        if len(parts) != 1:
-            axes.plot(*zip(*curves["sum"], strict=True), color=row.colour, linewidth=2.2, label="sum", **few)
+        total = curves.get("sum", ())
+        few: dict[str, Any] = {"marker": "o", "markersize": 3.5, "clip_on": False} if len(total) < _FEW else {}
+        if total and len(parts) != 1:
+            axes.plot(*zip(*total, strict=True), color=row.colour, linewidth=2.2, label="sum", **few)
         for number, name in enumerate(parts):
             alone: dict[str, Any] = {"color": row.colour, "linewidth": 2.2}
             style = alone if len(parts) == 1 else {"color": INK, "linewidth": 1.1, "alpha": 0.75}
@@ -216,6 +228,7 @@ def _name_rows(axes: Axes, groups: dict[str, list[str]], places: dict[str, float
     axes.set_yticks(list(places.values()), [short(name) for name in places])
     axes.set_ylim(max(places.values(), default=0) + 0.6, -0.6)
     axes.set_xlim(0, 100)
+    axes.tick_params(labeltop=len(places) > _TALL)
     axes.grid(visible=dots, axis="y")
     axes.spines["left"].set_visible(False)
     for title, names in groups.items():
