@@ -133,6 +133,10 @@ def test_nothing_to_compare_is_explained(tmp_path, tiny_run):
     (tmp_path / "results.json").write_text('{"version": 1}')
     with pytest.raises(UserError, match=r"is not the results\.json of a run"):
         compare([tmp_path])
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("method: {name: ipseg}")
+    with pytest.raises(UserError, match=r"mine\.yaml is no results\.json\. Give a run's folder"):
+        compare([recipe])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ def test_a_demo_of_other_settings_is_refused_before_anything_is_drawn(short, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"ipseg"}
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["classes.txt"], "holds other files and no demo"), (["logs", "report.html"], r"report\.html exists and is not")],
+)
+def test_a_folder_of_somebody_else_is_refused_before_anything_is_drawn(short, tmp_path, monkeypatch, names, message):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    monkeypatch.setattr(ScenesConfig, "build", refuse_to_draw)
+    with pytest.raises(UserError, match=message):
+        demo.run_demo(tmp_path, quick=True, seed=0)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
+
+
 def test_the_same_demo_shows_what_is_there_again(short, tmp_path, capsys):
     run(demo.demo_recipe("ipseg", quick=True, seed=0), tmp_path / "ipseg", quiet=True)
     demo.run_demo(tmp_path, quick=True, seed=0)

@@ -80,6 +80,20 @@ def test_what_became_of_the_old_classes_is_written_and_said(grown):
     assert any("not annotated there" in line for line in growth_lines(report))
 
 
+@pytest.mark.parametrize(("kept", "said"), [(0.5, "50.0 % of their pixels kept;"), (None, "saw none of them;")])
+def test_a_share_of_no_pixels_is_said_in_words(grown, kept, said):
+    report = json.loads((grown / "run" / "learn.json").read_text())
+    report["memory"]["pixels_kept"] = kept
+    assert said in growth_lines(report)[1]
+
+
+def test_where_the_new_class_is_not_annotated_it_is_said_where_its_iou_is(grown):
+    report = json.loads((grown / "run" / "learn.json").read_text())
+    assert growth_lines(report)[-1].startswith("new classes: mIoU ")
+    report["validation"]["new"] = None
+    assert growth_lines(report)[-1] == "new classes: not annotated there; results.json has their IoU on the new data"
+
+
 def test_the_mean_of_old_classes_is_over_what_is_measured():
     found = on_validation({"a": 0.5, "b": None}, {"a": 0.25, "b": None, "c": 0.75}, ["a", "b"], ["c"])
     assert found["old"] == {"before": 0.5, "after": 0.25}

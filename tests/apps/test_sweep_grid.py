@@ -11,7 +11,7 @@ import yaml
 
 from ipseg.apps import sweep_grid
 from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_plan import choose, make_plan
+from ipseg.apps.sweep_plan import choose, make_plan, summary
 from ipseg.errors import UserError
 
 
@@ -256,6 +256,12 @@ def test_the_same_settings_are_run_once_and_equal_base_steps_are_found(grid, tmp
     assert plan["ipseg_2-1_memory.size=2_s0"].base == plan["ipseg_2-1_s0"].base
     others = ["ipseg_2-1_s1", "finetune_2-1_s0", "ipseg_2-1-disjoint_s0"]
     assert len({plan[name].base for name in ["ipseg_2-1_s0", *others]}) == 4
+
+
+def test_a_plan_says_how_many_runs_and_steps_there_are(grid, tmp_path):
+    plan = make_plan(grid("runs: {ipseg: {}}\nseeds: [0, 1]"), tmp_path / "out")
+    assert summary(plan).startswith("2 runs, 0 finished; ")
+    assert summary(plan[:1]).startswith("1 run, 0 finished; ")
 
 
 def test_runs_are_chosen_by_their_folders_names(grid, tmp_path):

@@ -21,6 +21,7 @@ from ipseg.report.places import Place, place_of
 SEEDS = {"seed", "data.seed"}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 """The paper's tables of results, where it says a number twice."""
+WANTED = "Give a run's folder, its results.json, or a sweep's folder; `ipseg train` and `ipseg sweep` make them."
 
 
 def compare(paths: Sequence[Path]) -> list[Section]:
@@ -31,6 +32,8 @@ def compare(paths: Sequence[Path]) -> list[Section]:
 
 def find_results(path: Path) -> list[Path]:
     """The results that a path stands for: a file, a run's folder, or a folder of runs such as a sweep's."""
+    if path.is_file() and path.suffix.lower() != ".json":
+        raise UserError(f"{path} is no results.json. {WANTED}")
     if path.is_file():
         return [path]
     if (path / "results.json").is_file():
@@ -39,10 +42,7 @@ def find_results(path: Path) -> list[Path]:
         raise UserError(f"{path} is a run that has not finished a step: there is nothing to compare yet.")
     found = sorted([*path.glob("*/results.json"), *path.glob("runs/*/results.json")], key=_in_the_order_of(path))
     if not found:
-        raise UserError(
-            f"no results in {path}. Give a run's folder, its results.json, or a sweep's folder; "
-            "`ipseg train` and `ipseg sweep` make them."
-        )
+        raise UserError(f"no results in {path}. {WANTED}")
     return found
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.compare import compare
-from ipseg.apps.report import report
+from ipseg.apps.report import report, require_place
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Schedule, last_words
 from ipseg.data.source import Source
@@ -41,6 +41,7 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     """Train the three side by side, print their table, write the page. A demo that was stopped goes on."""
     console, began = Console(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
+    _require_own(out)
     for name, recipe in recipes.items():
         RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
     source = recipes["ipseg"].data.build()
@@ -58,6 +59,16 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     )
     console.print(rich_tables(compare(runs)))
     console.print(f"pictures and curves: {page}", highlight=False)
+
+
+def _require_own(out: Path) -> None:
+    """Raise if the folder is somebody else's, or the page could not be written in the end."""
+    if not out.is_dir():
+        return
+    names = {path.name for path in out.iterdir()}
+    if names and not names & {*RUNS, "logs"}:
+        raise UserError(f"--out {out} holds other files and no demo. Choose another folder.")
+    require_place(out / "report.html")
 
 
 def _steps(recipe: Recipe, source: Source) -> int:

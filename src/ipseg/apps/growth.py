@@ -159,10 +159,11 @@ def growth_lines(report: dict[str, Any]) -> list[str]:
     memory, validation = report["memory"], report["validation"]
     lines = [f"learned: {', '.join(report['new'])}, from {report['pictures']} pictures"]
     if memory:
-        said = memory["image_accuracy"]
+        said, kept = memory["image_accuracy"], memory["pixels_kept"]
+        pixels = "the old model saw none of them" if kept is None else f"{percent(kept)} % of their pixels kept"
         lines.append(
-            f"old classes in {memory['pictures']} remembered pictures: {percent(memory['pixels_kept'])} % of their "
-            f"pixels kept; pictures with all classes right {percent(said['before'])} % -> {percent(said['after'])} %"
+            f"old classes in {memory['pictures']} remembered pictures: {pixels}; "
+            f"pictures with all classes right {percent(said['before'])} % -> {percent(said['after'])} %"
         )
     else:
         lines.append("old classes: no remembered picture to look at")
@@ -176,4 +177,6 @@ def growth_lines(report: dict[str, Any]) -> list[str]:
         )
     if validation["not_annotated"] and old["before"] is not None:
         lines.append(f"not annotated there, so not measured: {', '.join(validation['not_annotated'])}")
+    if validation["new"] is None:
+        return [*lines, "new classes: not annotated there; results.json has their IoU on the new data"]
     return [*lines, f"new classes: mIoU {percent(validation['new'])}"]

@@ -138,5 +138,6 @@ def summary(plan: Sequence[Planned]) -> str:
     twins = [f"{name} is {run.name}" for run in plan for name in run.twins]
     steps = sum(run.steps for run in plan)
     alike = f" instead of {steps}: equal base steps are learned once" if bases < len(plan) else ""
-    said = f"{len(plan)} runs, {finished} finished; {steps - len(plan) + bases} steps in all{alike}."
+    runs = "1 run" if len(plan) == 1 else f"{len(plan)} runs"
+    said = f"{runs}, {finished} finished; {steps - len(plan) + bases} steps in all{alike}."
     return "\n".join([said, *([f"The same settings, run once: {', '.join(twins)}."] if twins else [])])
