@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 
@@ -46,6 +47,14 @@ def test_a_file_that_names_the_gone_in_another_form_is_refused(folder):
     save_tensors(folder.step(1) / "weights.safetensors", {"b": torch.tensor([3.0])}, {"step": 1, "gone": 5})
     with pytest.raises(UserError, match=r'weights\.safetensors: "gone" must be a list of names, got 5'):
         folder.weights(1)
+
+
+def test_a_run_knows_its_scenario_whatever_its_data_set_is_called(tiny_settings, tmp_path):
+    recipe = make_recipe(tiny_settings | {"scenario": {"name": "our/birds/1-1"}})
+    scenario = recipe.scenario.build("our/birds", ("robin", "wren"))
+    folder = RunFolder(tmp_path / "run")
+    folder.create(recipe, scenario)
+    assert folder.scenario(recipe) == scenario
 
 
 # ---- a run made of another one's steps ------------------------------------------------------------------------------

@@ -202,6 +202,18 @@ def test_a_run_of_another_recipe_does_not_go_on_and_the_change_is_named(tiny_set
     assert files(tiny_run) == before
 
 
+def test_a_run_that_began_before_a_setting_existed_goes_on_with_its_default(tiny_settings, tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    shutil.rmtree(mine / "step_02")
+    recipe = (mine / "recipe.yaml").read_text().splitlines(keepends=True)
+    (mine / "recipe.yaml").write_text("".join(line for line in recipe if not line.startswith("  norm_weights:")))
+    learned(tiny_settings, mine, resume=True)
+    assert same(weights(mine), weights(tiny_run))
+    other = tiny_settings | {"method": {"name": "ipseg", "norm_weights": "frozen"}}
+    with pytest.raises(UserError, match=r"another recipe \(method\.norm_weights was learned, is frozen\)"):
+        learned(other, mine, resume=True)
+
+
 def test_a_run_of_a_newer_format_is_refused(tiny_settings, tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     about = json.loads((mine / "run.json").read_text()) | {"version": 2}

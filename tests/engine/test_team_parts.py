@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ipseg.engine import experiment
 from ipseg.engine.iteration import Outcome
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.team import Team, share_statistics
 from ipseg.engine.trainer import _Watch
 from ipseg.errors import UserError
@@ -111,3 +118,43 @@ def test_a_loss_that_is_not_finite_in_one_process_stops_all():
     object.__setattr__(team, "wishes", (True,))
     with pytest.raises(UserError, match="the loss is not finite"):
         watch.read(1, 0)
+
+
+# ---- who writes -----------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """TensorBoard's, as far as a run knows it."""
+
+    def __init__(self, folder: str) -> None:
+        Path(folder).mkdir()
+        self.file = (Path(folder) / "events").open("a", encoding="utf-8")
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def add_scalar(self, name: str, value: float, iteration: int) -> None:
+        self.file.write(f"{name} {iteration} {value:.3f}\n")
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_of_a_team_writes_and_no_other_does(rank, tiny_settings, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setattr(experiment, "assembled", lambda *_: nullcontext(Team(CPU, rank)))  # and has nobody to wait for
+    tiny_settings["training"] |= {"tensorboard": True, "checkpoint_seconds": 0}
+    folder = tmp_path / "run"
+    folder.mkdir()
+    experiment.run(make_recipe(tiny_settings | {"scenario": {"name": "joint"}}), folder, quiet=True)
+    written = {path.name for path in folder.rglob("*") if path.is_file()}
+    if rank:
+        assert not written
+    else:
+        assert {"recipe.yaml", "run.json", "log.jsonl", "results.json", "weights.safetensors", "events"} <= written
+        assert "step_0/permanent 6" in (folder / "tensorboard" / "events").read_text()

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -26,6 +25,7 @@ from ipseg.model.decoder import Norm
 from ipseg.model.freezing import freeze
 from ipseg.model.network import ModelConfig
 from ipseg.model.softmax import Seen, SoftmaxNetwork
+from ipseg.model.together import summed
 from ipseg.scenario.split import Step
 
 # ---- weights fused after a step, as EWF ----------------------------------------------------------------------------
@@ -164,8 +164,7 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
         labels = F.interpolate(batch.crops.labels[:, None].float(), features.shape[-2:])[:, 0]
         own = (labels[..., None] == torch.arange(first, 1 + len(self.step.seen), device=labels.device)).float()
         found = torch.cat([torch.einsum("bchw,bhwk->kc", features, own), own.sum((0, 1, 2))[:, None]], dim=1)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(found)  # several processes count together
+        found = summed(found)  # each process sees its share
         self.network.sums[first:] += found[:, :-1]
         self.network.counts[first:] += found[:, -1]
 

@@ -136,6 +136,13 @@ def test_background_and_ignore_among_the_values_of_an_image_do_not_matter():
     assert scenario.selects(scenario.steps[1], {0, 6, 255})
 
 
+def test_a_value_that_stands_for_no_class_is_ignored_and_chooses_no_image():
+    scenario = ScenarioConfig(name="5-1").build("voc", ANIMALS)
+    for step in scenario.steps:
+        assert not scenario.selects(step, {7})
+        assert scenario.training_table(step)[7] == 255
+
+
 def test_the_last_step_takes_what_is_left():
     assert sizes("15-2") == [15, 2, 2, 1]
     assert sizes("15-1") == [15, 1, 1, 1, 1, 1]

@@ -33,7 +33,7 @@ def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
         manifest = read_manifest(archive, path)
         recipe = upgraded(base, manifest, path)
         data = base.scenario(make_recipe(base.settings()))
-        scenario = recipe.scenario.build(data.name.split("/")[0], data.data_classes)
+        scenario = recipe.scenario.build(data.name.rpartition("/")[0], data.data_classes)
         with whole_or_nothing(out) as partial:
             folder = RunFolder(partial)
             folder.create(recipe, scenario)

@@ -22,11 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import Tensor, nn
 
 from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
-from ipseg.engine.recipe import Recipe
+from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import describe_system
 from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
@@ -109,7 +108,7 @@ class RunFolder:
         run = {
             "version": VERSION,
             "started": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "data": {"name": scenario.name.split("/")[0], "classes": list(scenario.data_classes)},
+            "data": {"name": scenario.name.rpartition("/")[0], "classes": list(scenario.data_classes)},
             **describe_system(),
         }
         write_json(self.path / "run.json", run)
@@ -154,7 +153,8 @@ class RunFolder:
         return read_yaml(self.path / "recipe.yaml", "the run's recipe")
 
     def _require_same(self, recipe: Recipe) -> None:
-        mine, given = flat(self.settings()), flat(yaml.safe_load(yaml.safe_dump(to_dict(recipe))))
+        own = make_recipe(self.settings())  # a setting that came since this run began has its default
+        mine, given = flat(to_dict(own)), flat(to_dict(recipe))
         changed = sorted(
             key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE | MOVED
         )

@@ -51,7 +51,7 @@ class TrainingConfig:
     """The same for later steps; null: the same rate."""
 
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    """sgd: with Nesterov momentum (the paper's). adamw: a pretrained backbone adapts in fewer iterations."""
+    """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in fewer iterations."""
 
     later_optimiser: Literal["sgd", "adamw"] | None = None
     """The same for later steps; null: the same one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ipseg.errors import UserError
@@ -18,18 +19,20 @@ def require_tracker() -> None:
         raise UserError("training.tensorboard needs the extra `track`: pip install ipseg[track]") from error
 
 
-def open_tracker(folder: Path, *, wanted: bool) -> Tracker:
-    """A function (step, iteration, losses) that writes TensorBoard events, or does nothing."""
+@contextmanager
+def open_tracker(folder: Path, *, wanted: bool) -> Iterator[Tracker]:
+    """A function (step, iteration, losses) that writes TensorBoard events inside the block, or does nothing."""
     if not wanted:
-        return lambda _step, _iteration, _losses: None
+        yield lambda _step, _iteration, _losses: None
+        return
     require_tracker()
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(folder / "tensorboard"))
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
 
-    def write(step: int, iteration: int, losses: Mapping[str, float]) -> None:
-        for name, value in losses.items():
-            writer.add_scalar(f"step_{step}/{name}", value, iteration)
-        writer.flush()
+        def write(step: int, iteration: int, losses: Mapping[str, float]) -> None:
+            for name, value in losses.items():
+                writer.add_scalar(f"step_{step}/{name}", value, iteration)
+            writer.flush()
 
-    return write
+        yield write

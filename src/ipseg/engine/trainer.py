@@ -47,10 +47,10 @@ def train_step(
     start = checkpoint.restore()
     watch = _Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
     saved = time.monotonic()
-    tracker = open_tracker(folder.path, wanted=config.tensorboard)
     left = range(start, iterations)
     with (
         Meter(title, iterations, start) as meter,
+        open_tracker(folder.path, wanted=config.tensorboard and team.leads) as tracker,
         _stop_request() as stopped,
         checkpoint.writing(),
         stream.batches(left) as batches,

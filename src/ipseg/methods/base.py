@@ -33,6 +33,9 @@ from ipseg.data.memory import MemLabels
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Step
 
+NO_STEP = Step(-1, (), (), ())
+"""Where a method stands before the first."""
+
 
 @dataclass(frozen=True)
 class Prediction:

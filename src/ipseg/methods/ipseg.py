@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
-from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
 from ipseg.methods.labels import (
@@ -36,7 +36,7 @@ class IPSeg:
 
     def __init__(self, config: IPSegConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.step = Step(-1, (), (), ())  # none yet
+        self.step = NO_STEP
         self._previous: Branches | None = None
         self._views: Views | None = None
 
@@ -169,7 +169,7 @@ class IPSeg:
             assert pictures.full is not None
             return classes_present(pictures.full, classes)
         labels = classes_present(pictures.labels, classes) | pictures.stored
-        if past is not None and self.config.image_labels == "pseudo":
+        if past is not None:
             found, y = past.max(1).indices, pictures.labels[: len(past)]
             everywhere = self.config.pseudo_labels_on == "everywhere"
             seen = self.image_classes(found.where(y != IGNORE, IGNORE) if everywhere else where_unlabelled(found, y))
@@ -193,11 +193,13 @@ class IPSeg:
 
     @torch.no_grad()
     def _past_scores(self, features: Features, past: Prediction | None) -> Tensor | None:
-        """What gives pseudo-labels: every old head without the posterior, which must not confirm itself; or f_{t-1}.
+        """What gives image-level pseudo-labels, if they are wanted: every old head, or f_{t-1}.
+
+        The heads without the posterior, which must not confirm itself.
 
         past: what f_{t-1} answers, of these pictures or of others after them too.
         """
-        if past is None or self._previous is None:
+        if past is None or self._previous is None or self.config.image_labels != "pseudo":
             return None
         wanted = len(features.decoded)
         if self.config.pseudo_labels_by == "model":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor
 
 from ipseg.model.fusible import fusible
+from ipseg.model.together import processes, summed
 from ipseg.scenario.split import IGNORE
 
 
@@ -55,9 +55,5 @@ def everywhere(count: Tensor) -> Tensor:
 
     Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        count = count.float()
-        torch.distributed.all_reduce(count)
-        count = count / torch.distributed.get_world_size()
-        return count.clamp(min=1 / torch.distributed.get_world_size())
-    return count.clamp(min=1)
+    team = processes()
+    return count.clamp(min=1) if team == 1 else (summed(count.float()) / team).clamp(min=1 / team)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from ipseg.methods.losses import everywhere
+from ipseg.model.together import summed
 from ipseg.scenario.split import IGNORE
 
 BINS = 10_000
@@ -36,7 +36,7 @@ class ClassMedians:
 
     def medians(self) -> Tensor:
         """(classes,): 0 for a class that no pixel had."""
-        counts = self._together()
+        counts = summed(self.counts)
         below = counts.cumsum(1)
         half = below[:, -1:] / 2
         place = (below < half).sum(1, keepdim=True).clamp(max=BINS - 1)  # where half of the pixels are reached
@@ -50,7 +50,7 @@ class ClassMedians:
         It looks for the first of 100 bins that has half of the pixels by itself, and takes them to be spread evenly
         over it. Where no bin has, everything is below the answer.
         """
-        counts = self._together()
+        counts = summed(self.counts)
         centres = (torch.arange(BINS, device=counts.device) + 0.5) / BINS
         bins = torch.zeros(len(counts), COARSE, dtype=counts.dtype, device=counts.device)
         bins.index_add_(1, (centres / divisor * COARSE).long().clamp(max=COARSE - 1), counts)
@@ -59,13 +59,6 @@ class ClassMedians:
         place = enough.int().argmax(1, keepdim=True)
         found = (place + half / bins.gather(1, place).clamp(min=1)) / COARSE
         return found.where(enough.any(1, keepdim=True), 1)[:, 0].float()
-
-    def _together(self) -> Tensor:
-        """The counts of all processes."""
-        counts = self.counts.clone()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(counts)
-        return counts
 
 
 def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:

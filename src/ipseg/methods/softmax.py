@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
-from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.freezing import frozen_copy, switch, trainable
@@ -58,7 +58,7 @@ class SoftmaxMethod(ABC, Generic[Config]):
 
     def __init__(self, config: Config, network: SoftmaxNetwork) -> None:
         self.config, self.network = config, network
-        self.step = Step(-1, (), (), ())  # none yet
+        self.step = NO_STEP
         self.previous: SoftmaxNetwork | None = None
         """The model as it stood after the last step; not part of the network, for each run makes it anew."""
 

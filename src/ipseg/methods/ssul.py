@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
-from ipseg.methods.base import ParameterGroup, Prediction
+from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
 from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
@@ -75,7 +75,7 @@ class Ssul:
 
     def __init__(self, config: SsulConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.step = Step(-1, (), (), ())  # none yet
+        self.step = NO_STEP
         self._before: list[nn.Module] | None = None
         """The heads of unknown and background as they stood after the last step; all else of that model is frozen."""
 

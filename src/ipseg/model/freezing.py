@@ -12,10 +12,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def switch(module: nn.Module, *, training: bool) -> None:
-    """As `module.train(training)`, where it, a part of it or a part of a part has the other mode.
+    """As `module.train(training)`, which is skipped where the module, its parts and their parts have this mode already.
 
-    That walks through all modules, and a network of many heads has thousands. What is added is added whole, at most
-    that deep.
+    It walks through all modules, and a network of many heads has thousands. Nobody switches, or adds, anything deeper
+    than parts of parts, and what is below these follows them.
     """
     parts = list(module.children())
     if any(part.training is not training for part in (module, *parts, *chain(*(part.children() for part in parts)))):

@@ -46,7 +46,7 @@ class Gate:
         """Run the likely heads, then those less likely that could still win a pixel that is `shown`, (B, H, W).
 
         background: (B, H, W) final scores. The first turn does not wait for them: its heads mostly win somewhere. With
-        `least` also those are skipped whose classes the posterior all rates below it. So may then their scores be.
+        `least` heads are skipped as well whose classes the posterior all rates below it; they may have won somewhere.
         """
         scores = background.new_zeros(len(background), self.channels[-1].stop, *background.shape[1:])
         scores[:, 0] = background

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.model.posterior import BINS
 from ipseg.model.precision import unmixed
+from ipseg.model.together import summed
 
 SHRINKAGE = 2.0
-"""So many times its own variance is added to each feature's for as many pictures as features, for more pictures less:
-the fewer there are, the surer discriminants are of what is chance."""
+"""For D features and n pictures SHRINKAGE * D / n times its own variance is added to the variance of each feature: the
+fewer pictures, the surer discriminants would else be of what is chance."""
 
 
 class Moments(nn.Module):
@@ -72,9 +72,7 @@ class Moments(nn.Module):
             for known, new in zip(more, moments, strict=True):
                 known.add_(new)
         for known, new in zip(self._sums(), more, strict=True):
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
-                torch.distributed.all_reduce(new)
-            known.add_(new)
+            known.add_(summed(new))
         self.weight, self.bias = (found.to(self.weight) for found in self._discriminants())
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

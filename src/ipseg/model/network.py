@@ -155,7 +155,7 @@ class Network(nn.Module):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        self.config, self.head = config, head
+        self.config, self._small_heads = config, head == "ssul"
         sees: PosteriorBackbone = posterior_backbone if posterior else "shared"
         self.encoder = Encoder(config, keep_last=own_decoders, posterior_backbone=sees, pretrained=pretrained)
         self.permanent = self._head(1 if apart else 2)
@@ -170,9 +170,9 @@ class Network(nn.Module):
 
     def _head(self, outputs: int) -> Head:
         width = self.config.width
-        small = self.head == "ssul"
-        trunk = SmallTrunk(width, width) if small else Trunk(self.encoder.backbone.channels[:3], width, width)
-        return Head(trunk, width, outputs)
+        if self._small_heads:
+            return Head(SmallTrunk(width, width), width, outputs)
+        return Head(Trunk(self.encoder.backbone.channels[:3], width, width), width, outputs)
 
     def lasting(self) -> list[Head]:
         """The branches that no step owns, in the order of their channels: unknown, then background."""
@@ -211,7 +211,6 @@ def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     return F.pad(images, (0, -width % multiple, 0, -height % multiple))
 
 
-@torch.no_grad()
 def count_parameters(module: nn.Module) -> int:
     """All parameters, frozen ones included."""
     return sum(parameter.numel() for parameter in module.parameters())

@@ -66,7 +66,7 @@ def load_file(body: nn.Module, name: str, path: Path) -> Facts:
             break
         misfits.append(fit)
     else:
-        raise _refusal(min(misfits, key=lambda fit: len(fit.missing) + len(fit.foreign)), body, name, given, path)
+        raise _refusal(min(misfits, key=lambda fit: len(fit.missing) + len(fit.foreign)), name, given, path)
     body.load_state_dict(fit.found, strict=False)
     left = f"; left out {_few(fit.surplus)}" if fit.surplus else ""
     placed = "; stride in the 1x1 convolutions" if facts.stride_in_1x1 else ""
@@ -191,7 +191,7 @@ def _flat(key: str) -> str:
     return _bare(key).replace(".", "_")
 
 
-def _refusal(fit: Fit, body: nn.Module, name: str, given: State, path: Path) -> UserError:
+def _refusal(fit: Fit, name: str, given: State, path: Path) -> UserError:
     if fit.missing:
         count = len(fit.missing) + len(fit.found)
         problem = f"{len(fit.missing)} of {count} tensors are missing or of another shape: {_few(fit.missing)}"

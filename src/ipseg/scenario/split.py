@@ -164,7 +164,7 @@ class Scenario:
 
     def selects(self, step: Step, present: Collection[int]) -> bool:
         """Whether an image whose mask holds these values belongs to the step's training images."""
-        names = {self.data_classes[value - 1] for value in present if value not in (0, IGNORE)}
+        names = {self.data_classes[value - 1] for value in present if 1 <= value <= len(self.data_classes)}
         if names.isdisjoint(step.new):
             return False
         return self.setting == "overlap" or names.isdisjoint(step.future)
