@@ -291,6 +291,7 @@ def test_a_mistake_in_a_recipe_is_named_and_the_nearest_offered(recipe_file, tmp
 def test_a_missing_recipe_is_named():
     assert "Did you mean scenes_6-2_ipseg?" in fails("train", "scenes_6-2_ipsegg")
     assert "the recipe is missing: nowhere.yaml" in fails("train", "nowhere.yaml")
+    assert "the recipe, or the run, is missing: runs/nowhere" in fails("train", "runs/nowhere", "--resume")
 
 
 def test_a_missing_data_folder_shows_the_expected_tree(recipe_file, tmp_path):

@@ -12,6 +12,7 @@ from ipseg.errors import UserError
 from ipseg.files import (
     TEMPORARIES,
     explaining_full_disk,
+    missing,
     read_json,
     replacing,
     whole_or_nothing,
@@ -153,6 +154,14 @@ def test_json_that_cannot_be_read_is_refused_by_name(tmp_path, content, message)
     with pytest.raises(UserError, match=message) as caught:
         read_json(path, "the thing", 2)
     assert str(path) in str(caught.value)
+
+
+def test_of_what_is_missing_the_nearest_name_beside_it_is_offered(tmp_path):
+    (tmp_path / "mine.yaml").touch()
+    assert str(missing("the recipe", tmp_path / "mine.yml")).endswith(f"Did you mean {tmp_path / 'mine.yaml'}?")
+    assert str(missing("the recipe", tmp_path / "other")) == f"the recipe is missing: {tmp_path / 'other'}."
+    gone = tmp_path / "gone"
+    assert str(missing("the run", gone / "one")) == f"the run is missing: {gone / 'one'}. There is no folder {gone}."
 
 
 def test_json_that_is_missing_is_said_to_be(tmp_path):

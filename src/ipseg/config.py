@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 
 from ipseg.errors import UserError, unknown
+from ipseg.files import missing
 
 T = TypeVar("T")
 Settings = dict[str, Any]
@@ -149,7 +150,7 @@ def read_yaml(path: Path, what: str) -> Settings:
     try:
         values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except FileNotFoundError as error:
-        raise UserError(f"{what} is missing: {path}.") from error
+        raise missing(what, path) from error
     except UserError as error:
         raise UserError(f"{what}: {path}, {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -61,6 +61,12 @@ def require_at_least(name: str, value: float, low: float) -> None:
         raise UserError(f"{name} is {value}; it must be at least {low}.")
 
 
+def require_above(name: str, value: float, low: float) -> None:
+    """Raise unless value > low."""
+    if not value > low:
+        raise UserError(f"{name} is {value}; it must be more than {low}.")
+
+
 def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
     """Raise unless value is one of the valid names or numbers."""
     known = list(valid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import secrets
@@ -89,12 +90,22 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def missing(what: str, path: Path) -> UserError:
+    """An error for a file or folder that is not there, with the nearest name beside it."""
+    try:
+        beside = [other.name for other in path.parent.iterdir()]
+    except OSError:
+        return UserError(f"{what} is missing: {path}. There is no folder {path.parent}.")
+    near = difflib.get_close_matches(path.name, beside, n=1)
+    return UserError(f"{what} is missing: {path}." + (f" Did you mean {path.parent / near[0]}?" if near else ""))
+
+
 def read_json(path: Path, what: str, version: int | None = None) -> Any:
     """Read JSON that ipseg wrote; say what is wrong with it otherwise. `version` is the newest one understood."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(f"{what} is missing: {path}.") from error
+        raise missing(what, path) from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{what} is damaged: {path} is not JSON ({error}).") from error
     if version is not None:

@@ -96,8 +96,10 @@ def test_later_steps_can_be_shorter_and_none_is_empty():
     assert TrainingConfig(epochs=0.001, batch_size=16).iterations(0, 3) == 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("later_epochs", -3), ("later_epochs", 0), ("later_lr", -1)])
-def test_settings_of_later_steps_are_checked_before_the_first_one(name, value):
+@pytest.mark.parametrize(
+    ("name", "value"), [("epochs", 0), ("later_epochs", -3), ("later_epochs", 0), ("later_lr", -1)]
+)
+def test_how_long_and_how_fast_is_checked_before_the_first_step(name, value):
     with pytest.raises(UserError, match=rf"training\.{name} is {value}"):
         TrainingConfig(**{name: value})
 

@@ -158,7 +158,7 @@ def test_a_step_s_values_are_of_their_kinds(change):
 def test_damaged_results_are_refused(tmp_path, text):
     path = tmp_path / "results.json"
     path.write_text(text)
-    with pytest.raises(UserError, match="the results is damaged"):
+    with pytest.raises(UserError, match="the file of results is damaged"):
         RunResult.read(path)
 
 

@@ -35,8 +35,7 @@ class IndexMasks:
         beyond = (mask > self.classes) & (mask != IGNORE)
         if beyond.any():
             raise UnknownValueError(
-                f"{path} holds the values {sorted(present(mask[beyond]))}, but there are {self.classes} classes: "
-                f"valid are 0 to {self.classes} and 255."
+                f"{path} holds the values {sorted(present(mask[beyond]))}; valid are 0 to {self.classes} and 255."
             )
         if self.zero_ignored:
             mask[mask == 0] = IGNORE

@@ -15,7 +15,7 @@ from ipseg.data.source import DataConfig, Source
 from ipseg.engine.evaluate import EvaluationConfig
 from ipseg.engine.recipe_files import find_recipe, read_recipe, with_changes
 from ipseg.engine.track import require_tracker
-from ipseg.errors import UserError, require_at_least, require_between
+from ipseg.errors import UserError, require_above, require_at_least, require_between
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
 from ipseg.model.network import ModelConfig
@@ -51,7 +51,8 @@ class TrainingConfig:
     """The same for later steps; null: the same rate."""
 
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in fewer iterations."""
+    """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in
+    fewer iterations."""
 
     later_optimiser: Literal["sgd", "adamw"] | None = None
     """The same for later steps; null: the same one."""
@@ -106,11 +107,12 @@ class TrainingConfig:
     """Also write TensorBoard events (needs the extra `track`)."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "log_every"):
-            require_at_least(f"training.{name}", getattr(self, name), 1e-9 if name == "epochs" else 1)
+        require_above("training.epochs", self.epochs, 0)
+        require_above("training.later_epochs", 1.0 if self.later_epochs is None else self.later_epochs, 0)
+        for name in ("batch_size", "log_every"):
+            require_at_least(f"training.{name}", getattr(self, name), 1)
         for name in ("lr", "momentum", "weight_decay", "power", "cache_gb", "workers", "checkpoint_seconds"):
             require_at_least(f"training.{name}", getattr(self, name), 0)
-        require_at_least("training.later_epochs", 1.0 if self.later_epochs is None else self.later_epochs, 1e-9)
         require_at_least("training.later_lr", self.later_lr or 0.0, 0)
         require_at_least("training.crop", min(self.crop), 16)
         require_between("training.warmup", self.warmup, 0, 0.9)

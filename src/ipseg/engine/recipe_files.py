@@ -10,6 +10,7 @@ from typing import Any
 import ipseg
 from ipseg.config import Settings, override, read_yaml
 from ipseg.errors import UserError
+from ipseg.files import missing
 
 FILES = (".yaml", ".yml")
 MOST_BASES = 8
@@ -92,8 +93,9 @@ def find_recipe(name: str | Path) -> Path:
         return path
     if path.is_dir():
         raise UserError(f"{path} is a folder without a recipe.yaml, so it is no run's folder.")
-    if path.suffix in FILES and path.stem not in _known():
-        raise UserError(f"the recipe is missing: {path}.")
+    a_file = path.suffix in FILES
+    if path.stem not in _known() and (a_file or path.parent != Path()):
+        raise missing("the recipe" if a_file else "the recipe, or the run,", path)
     return _shipped(name, "recipe")
 
 

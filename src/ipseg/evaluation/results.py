@@ -126,7 +126,7 @@ class RunResult:
     @classmethod
     def read(cls, path: Path) -> RunResult:
         """Read results.json, checked."""
-        return cls.from_json(read_json(path, "the results", VERSION))
+        return cls.from_json(read_json(path, "the file of results", VERSION))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunResult:
