@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ipseg.config import Settings, flat, read_yaml
+from ipseg.config import Settings, flat, read_yaml, to_dict
 from ipseg.engine.folder import FREE
+from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
@@ -79,7 +80,7 @@ def read_entry(file: Path) -> Entry:
     except (KeyError, TypeError) as error:
         raise UserError(f"{file} is not the results.json of a run ({type(error).__name__}: {error}).") from error
     recipe = file.with_name("recipe.yaml")
-    values = read_yaml(recipe, "the run's recipe") if recipe.is_file() else {}
+    values = _complete(read_yaml(recipe, "the run's recipe")) if recipe.is_file() else {}
     settings = {key: value for key, value in flat(values).items() if key not in FREE | SEEDS}
     told = settings or {str(key): value for key, value in result.info.items()}  # a lone file knows little more
     alike = [result.method, result.scenario, result.setting, result.oracle, "" if settings else result.name]
@@ -91,6 +92,15 @@ def read_entry(file: Path) -> Entry:
         paper=paper_number(values, result) if values else None,
         folder=file.parent if (file.parent / "run.json").is_file() else None,
     )
+
+
+def _complete(recipe: Settings) -> Settings:
+    """With the defaults of settings that came after the run: it is no other row for that."""
+    try:
+        completed: Settings = to_dict(make_recipe(recipe))
+    except UserError:  # of a method that is not installed here, or of an ipseg that knows more or less
+        return recipe
+    return completed
 
 
 def paper_number(recipe: Settings, result: RunResult) -> float | None:
