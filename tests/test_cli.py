@@ -288,6 +288,14 @@ def test_a_mistake_in_a_recipe_is_named_and_the_nearest_offered(recipe_file, tmp
     assert words in fails("train", recipe_file(), "--set", change, "--out", tmp_path / "run", "--quiet")
 
 
+def test_a_setting_that_changes_nothing_is_named_before_the_run_begins(recipe_file, tmp_path):
+    recipe = recipe_file()
+    planned = call("train", recipe, "--set", "training.warmup=0.2", "--out", tmp_path / "run", "--dry-run")
+    assert "# Note: training.warmup is 0.2 and changes nothing" in planned.output
+    trained = call("train", recipe, "--set", "training.warmup=0.2", "--out", tmp_path / "run", "--quiet")
+    assert "ipseg: note: training.warmup is 0.2 and changes nothing" in trained.stderr
+
+
 def test_a_missing_recipe_is_named():
     assert "Did you mean scenes_6-2_ipseg?" in fails("train", "scenes_6-2_ipsegg")
     assert "the recipe is missing: nowhere.yaml" in fails("train", "nowhere.yaml")

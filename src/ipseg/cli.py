@@ -86,6 +86,7 @@ def train(
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
     from ipseg.engine.experiment import run
+    from ipseg.engine.idle import idle
     from ipseg.report.table import steps_table
 
     made = resolve(recipe, changes or ())
@@ -96,6 +97,8 @@ def train(
         if plan.problem:
             raise plan.problem
         return
+    for note in idle(made):
+        complain(f"note: {note}")
     result = run(made, folder, resume=resume, quiet=quiet)
     show(steps_table(result))
     typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {quoted(folder)} IMAGE... --out DIR")

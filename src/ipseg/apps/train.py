@@ -12,6 +12,7 @@ from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
 from ipseg.engine.base_step import shared_base
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.idle import idle
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base, with_changes
 from ipseg.engine.system import choose_device
@@ -45,7 +46,7 @@ class Plan:
 
 def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan:
     """What a run would do. Nothing is written."""
-    lines = [to_yaml(recipe), f"# The run would go to {folder}."]
+    lines = [to_yaml(recipe), f"# The run would go to {folder}.", *(f"# Note: {note}" for note in idle(recipe))]
     try:
         recipe.require_trainable()
         choose_device(recipe.device)

@@ -119,6 +119,13 @@ class TrainingConfig:
         if not 0 < self.scale[0] <= self.scale[1]:
             raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
 
+    def needs(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always count, whether they do, and when they would."""
+        return {
+            "momentum": ("sgd" in (self.optimiser, self.later_optimiser), "training.optimiser: sgd"),
+            "warmup": ("warm_poly" in (self.schedule, self.later_schedule), "training.schedule: warm_poly"),
+        }
+
     def at(self, step: int) -> TrainingConfig:
         """The settings in force at a step: those of later steps take their places after the base step."""
         later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimiser", "schedule")}

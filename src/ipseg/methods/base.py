@@ -137,7 +137,8 @@ class MethodConfig(Protocol):
     """What a method's settings must offer.
 
     One that replays pictures with pixel labels also has `replayed_labels`, which says what these hold; memory keeps
-    and shows no annotation otherwise.
+    and shows no annotation otherwise. One that says what its settings need (`replays`, `needs`: engine/idle.py) has
+    them named where they were changed in vain.
     """
 
     name: str

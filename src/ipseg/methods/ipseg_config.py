@@ -158,6 +158,25 @@ class IPSegConfig:
         """Remembered pictures are stored without annotation; the step that runs may have its own."""
         return "current" if self.mem_labels == "current" else None
 
+    @property
+    def replays(self) -> bool:
+        """Whether remembered pictures are shown again, to heads or posterior."""
+        return self.trains_posterior or self.rehearsal > 0
+
+    def needs(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always count, whether they do, and when they would."""
+        posterior = (self.image_posterior, "method.image_posterior")
+        learned = (self.trains_posterior, "a learned method.posterior")
+        pseudo = (posterior[0] and self.image_labels == "pseudo", "method.image_labels: pseudo")
+        return {
+            **dict.fromkeys(("alpha_bc", "image_labels", "posterior", "posterior_backbone"), posterior),
+            **dict.fromkeys(("posterior_current", "posterior_views", "posterior_lr"), learned),
+            **dict.fromkeys(("pseudo_labels_on", "pseudo_labels_by"), pseudo),
+            "alpha_nf": (self.noise_filtering, "method.noise_filtering"),
+            "known_classes": (self.decoupling, "method.decoupling"),
+            "gate_threshold": (self.gate == "bounded", "method.gate: bounded"),
+        }
+
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
         parts = ("name", "image_posterior", "posterior", "posterior_backbone", "decoupling", "known_classes")

@@ -33,7 +33,16 @@ class ReplayConfig:
     @property
     def replayed_labels(self) -> MemLabels | None:
         """What memory must keep; nothing where nothing is replayed."""
-        return self.mem_labels if self.rehearsal else None
+        return self.mem_labels if self.replays else None
+
+    @property
+    def replays(self) -> bool:
+        """Whether remembered pictures are shown again."""
+        return self.rehearsal > 0
+
+    def needs(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always count, whether they do, and when they would."""
+        return {"mem_labels": (self.replays, "method.rehearsal above 0")}
 
     def oracle(self) -> list[str]:
         """Labels of all seen classes are not to be had for a stored picture."""

@@ -1,0 +1,31 @@
+"""Settings that were changed and change nothing: nobody should wait for their effect."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ipseg.engine.recipe import Recipe
+
+
+def idle(recipe: Recipe) -> list[str]:
+    """A sentence for each setting that is not its default and has no effect, with what it would need."""
+    said = [*_idle("method", recipe.method), *_idle("training", recipe.training)]
+    if not getattr(recipe.method, "replays", True):
+        needs = dict.fromkeys(("size", "store"), (recipe.memory.size == 0, "a method that replays"))
+        said += _told("memory", recipe.memory, needs)
+    return said
+
+
+def _idle(section: str, config: Any) -> Iterator[str]:
+    """Of a section whose settings say what they need; those of other packages' methods may not."""
+    return _told(section, config, config.needs() if hasattr(config, "needs") else {})
+
+
+def _told(section: str, config: Any, needs: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
+    for field in dataclasses.fields(config):
+        in_force, needed = needs.get(field.name, (True, ""))
+        value = getattr(config, field.name)
+        if not in_force and value != field.default:
+            yield f"{section}.{field.name} is {value} and changes nothing: it needs {needed}."

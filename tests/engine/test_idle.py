@@ -1,0 +1,47 @@
+"""A setting that was changed and changes nothing is named, with what it needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipseg.engine.idle import idle
+from ipseg.engine.recipe import load_recipe
+from ipseg.engine.recipe_files import shipped_recipes
+
+
+@pytest.mark.parametrize("path", shipped_recipes(), ids=lambda path: path.stem)
+def test_no_shipped_recipe_sets_what_changes_nothing(path):
+    assert idle(load_recipe(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["method.noise_filtering=false", "method.alpha_nf=0.6"], "method.alpha_nf is 0.6 and changes nothing"),
+        (["method.gate_threshold=0.2"], "it needs method.gate: bounded"),
+        (["method={name: ipseg_moments, posterior_lr: 3}"], "it needs a learned method.posterior"),
+        (["method={name: ipseg, image_labels: part, pseudo_labels_by: model}"], "it needs method.image_labels: pseudo"),
+        (["method={name: mib}", "memory.size=50"], "memory.size is 50 and changes nothing: it needs a method that"),
+        (["method={name: ssul, mem_labels: current}"], "it needs method.rehearsal above 0"),
+        (["training.warmup=0.2"], "it needs training.schedule: warm_poly"),
+        (["training.optimiser=adamw", "training.later_optimiser=null", "training.momentum=0.5"], "optimiser: sgd"),
+    ],
+)
+def test_what_changes_nothing_is_named_with_what_it_needs(changes, said):
+    (note,) = idle(load_recipe("scenes_3-1_ipseg", changes))
+    assert said in note
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["method.alpha_nf=0.6"],
+        ["method.gate=bounded", "method.gate_threshold=0.2"],
+        ["method={name: mib}", "memory.size=0"],
+        ["method={name: mib, rehearsal: 0.5}", "memory.size=50"],
+        ["method={name: ipseg, rehearsal: 0}", "memory.size=50"],
+        ["training.later_schedule=warm_poly", "training.warmup=0.2"],
+    ],
+)
+def test_what_counts_is_not_named(changes):
+    assert idle(load_recipe("scenes_3-1_ipseg", changes)) == []
