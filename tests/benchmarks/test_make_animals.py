@@ -37,6 +37,23 @@ def test_pictures_with_an_animal_are_taken_and_shrunk(voc, tmp_path, capsys):
     assert set(np.unique(made.train.mask(0)).tolist()) == {0, CAT}
 
 
+def test_maps_of_what_stands_out_come_along_and_any_side_will_do(voc, tmp_path):
+    (voc / "saliency_map").mkdir()
+    salient = np.zeros((375, 500), bool)
+    salient[:, :250] = True
+    for name in ("one", "two", "three"):
+        Image.fromarray(salient).save(voc / "saliency_map" / f"{name}.png")
+    assert main([str(voc), "--out", str(tmp_path / "animals"), "--side", "160"]) == 0
+    made = VocConfig(path=str(tmp_path / "animals"), saliency="given").build()
+    assert made.train.image(0).shape == (120, 160, 3)
+    assert (made.train.saliency(0) == (np.arange(160) < 80)).all()
+
+
+def test_a_side_of_nothing_is_refused(voc, tmp_path, capsys):
+    assert main([str(voc), "--out", str(tmp_path / "animals"), "--side", "0"]) == WRONG
+    assert "--side" in capsys.readouterr().err
+
+
 def test_what_is_there_is_never_overwritten(voc, tmp_path, capsys):
     assert main([str(voc), "--out", str(tmp_path)]) == WRONG
     assert "is there already" in capsys.readouterr().err
