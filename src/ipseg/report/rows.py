@@ -11,9 +11,10 @@ DAGGER = "†"
 COLUMNS = ("base", "new", "all", "harmonic", "average", "forgetting")
 LOWER_IS_BETTER = "forgetting"
 NUMBERS = (
-    "mIoU in percent after the last step; base counts background; harmonic: the harmonic mean of base and new; "
-    "average: all, the mean over the steps",
-    "forgetting: what classes of earlier steps and background lost since they were best; below zero they got better",
+    "mIoU in percent after the last step: base of background and the classes of step 0, new of those of later steps; "
+    "harmonic: the harmonic mean of both; average: all, averaged over the steps",
+    "forgetting: how much of their best IoU background and the classes of earlier steps have lost; below zero they got "
+    "better",
 )
 """What the columns mean."""
 
