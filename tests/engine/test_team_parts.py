@@ -16,7 +16,7 @@ from ipseg.engine import experiment
 from ipseg.engine.iteration import Outcome
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.team import Team, share_statistics
-from ipseg.engine.trainer import _Watch
+from ipseg.engine.watch import Watch
 from ipseg.errors import UserError
 from ipseg.methods.ssul import SsulConfig
 from ipseg.model._torchvision import ensure_torchvision
@@ -89,7 +89,7 @@ def outcome(*, counted: bool = True, finite: bool = True) -> Outcome:
 
 def test_a_batch_counts_if_any_process_has_a_labelled_pixel_of_it():
     team = Others(CPU)
-    watch = _Watch(0, team, one_pass=1)
+    watch = Watch(0, team, one_pass=1)
     watch.look(outcome())
     watch.look(outcome(counted=False))
     object.__setattr__(team, "wishes", (False, True))
@@ -102,7 +102,7 @@ def test_a_batch_counts_if_any_process_has_a_labelled_pixel_of_it():
 
 
 def test_a_crop_that_shows_nothing_but_255_is_no_mistake_and_a_whole_pass_of_them_is():
-    watch = _Watch(0, Team(CPU), one_pass=3)
+    watch = Watch(0, Team(CPU), one_pass=3)
     for place, counted in enumerate([False, False, True, False, False], start=1):
         watch.look(outcome(counted=counted))
         watch.read(place, 0)
@@ -113,7 +113,7 @@ def test_a_crop_that_shows_nothing_but_255_is_no_mistake_and_a_whole_pass_of_the
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all():
     team = Others(CPU)
-    watch = _Watch(0, team, one_pass=1)
+    watch = Watch(0, team, one_pass=1)
     watch.look(outcome())
     object.__setattr__(team, "wishes", (True,))
     with pytest.raises(UserError, match="the loss is not finite"):

@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import torch
-from torch import Tensor
-
 from ipseg.data.stream import BatchStream
 from ipseg.engine.checkpoint import Checkpoint
 from ipseg.engine.folder import RunFolder
-from ipseg.engine.iteration import Iteration, Outcome, Recorded
+from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.progress import say_losses
 from ipseg.engine.recipe import TrainingConfig
 from ipseg.engine.system import seed_all
 from ipseg.engine.team import Team
 from ipseg.engine.track import open_tracker
-from ipseg.errors import Interrupted, UserError
+from ipseg.engine.watch import Watch
+from ipseg.errors import Interrupted
 from ipseg.methods.base import Method
 from ipseg.progress import Meter
 
@@ -45,8 +43,7 @@ def train_step(
     folder.step(step).mkdir(exist_ok=True)
     checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
     start = checkpoint.restore()
-    watch = _Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
-    saved = time.monotonic()
+    watch = Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
     left = range(start, iterations)
     with (
         Meter(title, iterations, start) as meter,
@@ -55,13 +52,13 @@ def train_step(
         checkpoint.writing(),
         stream.batches(left) as batches,
     ):
+        keeper = _Keeper(checkpoint, team, config.checkpoint_seconds)
         for iteration in left:
             seed_all(seed, step, iteration, *team.salt)
             iterate.set_rate(config.rate(iteration, iterations))
             watch.look(learn(next(batches)))
             done = iteration + 1
-            text = ""
-            told = done % config.log_every == 0 or done == iterations
+            text, told = "", done % config.log_every == 0 or done == iterations
             if told:
                 losses = team.mean(watch.read(done, step))
                 speed = meter.rate() * config.batch_size
@@ -70,64 +67,36 @@ def train_step(
                 tracker(step, done, losses)
                 text = say_losses(losses, speed)
             meter.advance(1, text)
-            stop, due = stopped(), time.monotonic() - saved >= config.checkpoint_seconds
-            if team.size > 1:  # alone one can stop at any moment
-                stop, due = team.agree(stop, due) if told else (False, False)
+            stop, due = keeper.asked(stopped(), told=told)
             if stop or due:
                 watch.read(done, step)
-                if team.leads:
-                    checkpoint.save(done)
-                saved = time.monotonic()
-                if stop:
-                    checkpoint.wait()
-                    raise Interrupted(
-                        f"stopped in step {step} after iteration {done} of {iterations}; go on with --resume."
-                    )
+                keeper.keep(done, wait=stop)
+            if stop:
+                where = f"step {step} after iteration {done} of {iterations}"
+                raise Interrupted(f"stopped in {where}; go on with --resume.")
 
 
-class _Watch:
-    """Notices a loss that is not finite, or that nothing counts, without always waiting for the device.
+class _Keeper:
+    """Knows when the state of a step is to be kept: now and then, and before it stops."""
 
-    A crop may show nothing but 255, so a batch without a counted pixel is no mistake; a whole pass of them is.
-    """
+    def __init__(self, checkpoint: Checkpoint, team: Team, seconds: float) -> None:
+        self._checkpoint, self._team, self._seconds = checkpoint, team, seconds
+        self._kept = time.monotonic()
 
-    def __init__(self, start: int, team: Team, one_pass: int) -> None:
-        self._losses: dict[str, Tensor] = {}
-        self._good, self._team = start, team
-        self._one_pass, self._blank = one_pass, 0
-        """Batches that show every picture once; how many in a row had nothing to count."""
-        self._finite: Tensor | None = None
-        self._counted: list[Tensor] = []
-        """Of every batch since the last reading: in our share of it."""
+    def asked(self, stopped: bool, *, told: bool) -> tuple[bool, bool]:
+        """Whether to stop, and whether it is time to keep the state. A team agrees where it tells its losses."""
+        if self._team.size > 1 and not told:  # alone one can stop at any moment
+            return False, False
+        stop, due = self._team.agree(stopped, time.monotonic() - self._kept >= self._seconds)
+        return stop, due
 
-    def look(self, outcome: Outcome) -> None:
-        self._losses = outcome.losses
-        self._finite = outcome.finite.clone() if self._finite is None else self._finite & outcome.finite
-        self._counted.append(outcome.counted.clone())
-
-    def read(self, iteration: int, step: int) -> dict[str, float]:
-        """The latest losses; raises, in all processes, if something went wrong since the last reading."""
-        losses = {name: float(value) for name, value in self._losses.items()}
-        where = f"step {step}, between iterations {self._good} and {iteration}"
-        if not self._counted:
-            return losses
-        counted = self._team.agree(*torch.stack(self._counted).tolist())
-        self._counted.clear()
-        for any_pixel in counted:
-            self._blank = 0 if any_pixel else self._blank + 1
-            if self._blank >= self._one_pass:
-                raise UserError(
-                    f"{where}: {self._blank} batches in a row, a whole pass over the pictures, have no counted pixel: "
-                    f"all that they show is 255. {_KEPT} Check the masks, or take a larger training.crop."
-                )
-        if self._team.agree(self._finite is not None and not bool(self._finite))[0]:
-            rate = "training.later_lr" if step else "training.lr"
-            raise UserError(f"{where}: the loss is not finite ({losses}). {_KEPT} A lower {rate} usually helps.")
-        self._good = iteration
-        return losses
-
-
-_KEPT = "The run stops here; the last good state is kept."
+    def keep(self, done: int, *, wait: bool) -> None:
+        """Write the state after so many iterations, while learning goes on; or wait until it is whole."""
+        if self._team.leads:
+            self._checkpoint.save(done)
+        self._kept = time.monotonic()
+        if wait:
+            self._checkpoint.wait()
 
 
 @contextmanager
