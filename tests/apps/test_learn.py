@@ -20,6 +20,7 @@ from ipseg.apps.model import load_model
 from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.engine.tensors import load_tensors
 from ipseg.evaluation.results import RunResult
+from ipseg.report.rows import percent
 
 pytestmark = pytest.mark.slow
 
@@ -87,11 +88,15 @@ def test_a_share_of_no_pixels_is_said_in_words(grown, kept, said):
     assert said in growth_lines(report)[1]
 
 
-def test_where_the_new_class_is_not_annotated_it_is_said_where_its_iou_is(grown):
+def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(grown, make_folder_data, tmp_path):
     report = json.loads((grown / "run" / "learn.json").read_text())
     assert growth_lines(report)[-1].startswith("new classes: mIoU ")
-    report["validation"]["new"] = None
-    assert growth_lines(report)[-1] == "new classes: not annotated there; results.json has their IoU on the new data"
+    old = make_folder_data("old", classes=("red", "green"), count=4)
+    report = learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", val=old, quiet=True)
+    assert report["validation"]["new"] is None
+    recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2].iou["sheep"]
+    said = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation pictures of the new data"
+    assert growth_lines(report)[-1] == said
 
 
 def test_the_mean_of_old_classes_is_over_what_is_measured():

@@ -63,6 +63,7 @@ def measure_growth(
             "own_split": own_split,
             "not_annotated": [name for name in after.seen if name not in source.classes],
         },
+        "new_in_data": mean(folder.result(after.index).iou[name] for name in after.new),
     }
 
 
@@ -177,6 +178,7 @@ def growth_lines(report: dict[str, Any]) -> list[str]:
         )
     if validation["not_annotated"] and old["before"] is not None:
         lines.append(f"not annotated there, so not measured: {', '.join(validation['not_annotated'])}")
-    if validation["new"] is None:
-        return [*lines, "new classes: not annotated there; results.json has their IoU on the new data"]
-    return [*lines, f"new classes: mIoU {percent(validation['new'])}"]
+    if validation["new"] is not None:
+        return [*lines, f"new classes: mIoU {percent(validation['new'])}"]
+    own = percent(report["new_in_data"])
+    return [*lines, f"new classes: not annotated there; mIoU {own} on the validation pictures of the new data"]
