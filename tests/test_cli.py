@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -75,15 +74,6 @@ def test_help_needs_none_of_the_heavy_packages(words):
         "print([m for m in ('torch', 'numpy', 'matplotlib', 'timm', 'PIL', 'yaml') if m in sys.modules])"
     )
     assert python("-c", code, *words).stdout.splitlines()[-1] == "[]"
-
-
-def test_help_answers_in_half_a_second():
-    times = []
-    for _ in range(3):  # the quickest counts: the machine may be busy
-        began = time.perf_counter()
-        assert python("-m", "ipseg", "train", "--help").returncode == 0
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.5
 
 
 def test_importing_the_package_does_not_import_torch():
