@@ -87,6 +87,7 @@ def test_what_acts_later_does_not_change_the_base_step(tiny_settings):
         {"method": {"image_posterior": False}},
         {"method": {"lambda_current": 0.4}},
         {"method": {"known_classes": "negative"}},
+        {"method": {"class_loss": "twice"}},
         {"method": {"backbone_lr": 0.2}},
         {"method": {"name": "finetune"}},
         {"training": {"epochs": 2}},

@@ -14,6 +14,7 @@ from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
 from ipseg.methods.labels import (
     NEITHER,
+    class_labels,
     classes_present,
     coupled_labels,
     permanent_labels,
@@ -144,9 +145,12 @@ class IPSeg:
         y, salient = crops.labels, crops.salient
         current = logits_of(self.network.temporary[-1], features)
         permanent = logits_of(self.network.permanent, features)
-        loss_current = pixel_bce(current, temporary_labels(y, salient, first=1 + len(self.step.old)))
+        first = 1 + len(self.step.old)
+        loss_current = pixel_bce(current, temporary_labels(y, salient, first))
         known = NEITHER if self.config.known_classes == "negative" else IGNORE
         loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient, known))
+        if self.config.class_loss == "twice":
+            loss_permanent = loss_permanent + pixel_bce(current[:, PURE_BACKGROUND + 1 :], class_labels(y, first))
         return {
             "current": self.config.lambda_current * loss_current,
             "permanent": self.config.lambda_permanent * loss_permanent,

@@ -44,6 +44,10 @@ class IPSegConfig:
     """What the permanent branch is taught where a known class is: nothing (c_i of Eq. 5), or, as the authors' code
     does, that it is neither background nor unknown."""
 
+    class_loss: Literal["once", "twice"] = "once"
+    """In how many of the two losses the step's classes stand. once: the temporary branch's (Eq. 6). twice: beside the
+    permanent branch too, as in the authors' code; they weigh lambda_1 + lambda_2 then, as without decoupling."""
+
     image_labels: Literal["part", "pseudo", "full"] = "pseudo"
     """Labels of the posterior for old classes: none, the previous heads' (the paper's), or ground truth (an oracle)."""
 
@@ -173,14 +177,14 @@ class IPSegConfig:
             **dict.fromkeys(("posterior_current", "posterior_views", "posterior_lr"), learned),
             **dict.fromkeys(("pseudo_labels_on", "pseudo_labels_by"), pseudo),
             "alpha_nf": (self.noise_filtering, "method.noise_filtering"),
-            "known_classes": (self.decoupling, "method.decoupling"),
+            **dict.fromkeys(("known_classes", "class_loss"), (self.decoupling, "method.decoupling")),
             "gate_threshold": (self.gate == "bounded", "method.gate: bounded"),
         }
 
     def base_settings(self) -> dict[str, Any]:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
         parts = ("name", "image_posterior", "posterior", "posterior_backbone", "decoupling", "known_classes")
-        weights = ("lambda_current", "lambda_permanent", "backbone_lr", "posterior_lr")
+        weights = ("lambda_current", "lambda_permanent", "class_loss", "backbone_lr", "posterior_lr")
         return {key: getattr(self, key) for key in (*parts, *weights)}
 
     def oracle(self) -> list[str]:

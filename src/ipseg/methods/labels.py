@@ -37,6 +37,11 @@ def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:
     return labels.masked_fill(y == IGNORE, IGNORE)
 
 
+def class_labels(y: Tensor, first: int) -> Tensor:
+    """The step's classes alone, whose channels begin with that of learned index `first`."""
+    return torch.where(y > 0, y - first, NEITHER).masked_fill(y == IGNORE, IGNORE)
+
+
 def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
     """What SSUL teaches: unknown, background and all classes in one label map (channels c_u, c_b, C_1:t).
 
