@@ -5,7 +5,7 @@
 
 A line is the run's results.json with the confusion matrix of the last step alone, and beside it
     run          its folder's name in the sweep
-    settings     what it does not have by default, and its data; of paths the last part alone
+    settings     its whole recipe, since defaults change; of paths the last part alone
     training     of every step iterations, images a second and seconds; null for a step that was taken from another run
     parameters   of the network after every step
     paper        the paper's mIoU over all classes, where the setting is the paper's
@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import yaml
 
 from ipseg.apps.compare import SEEDS, paper_number
 from ipseg.apps.sweep_grid import Grid
-from ipseg.config import Settings, flat, to_yaml
+from ipseg.config import Settings, flat, to_dict, to_yaml
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import WRONG, UserError
@@ -41,8 +42,8 @@ from ipseg.scenario.split import Scenario
 
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""
-ALIKE = SEEDS | {"training.compile"}
-"""Runs that differ in these are one row: what is compiled only rounds otherwise."""
+ALIKE = SEEDS | {"training.compile", "name", "scenario.name"}
+"""Runs that differ in these are one row: what is compiled only rounds otherwise, and results name their scenario."""
 Line = dict[str, Any]
 
 
@@ -107,12 +108,18 @@ def _scenario(folder: RunFolder, recipe: Recipe) -> Scenario:
 
 
 def settings_of(recipe: Settings) -> dict[str, Any]:
-    """As `section.key`: all of the data, and of the rest what the same method has otherwise by default."""
-    names = {section: {"name": recipe[section]["name"]} for section in ("scenario", "method")}
-    default = flat(yaml.safe_load(to_yaml(make_recipe({"data": recipe["data"], **names}))))
-    changed = {key: value for key, value in flat(recipe).items() if key not in default or default[key] != value}
-    data = {f"data.{key}": value for key, value in flat(recipe["data"]).items()}
-    return {key: _place(value) for key, value in (data | changed).items() if key not in FREE | {"seed"}}
+    """The recipe as `section.key`, without what may change in a run that goes on."""
+    return {key: _place(value) for key, value in flat(recipe).items() if key not in FREE | {"seed"}}
+
+
+@cache
+def _defaults(method: str) -> dict[str, Any]:
+    """What a line may say nothing of: earlier ones have their data and what was not the default alone."""
+    try:
+        recipe = make_recipe({"method": {"name": method}, "scenario": {"name": "1-1"}})
+    except UserError:  # a method that is not installed here
+        return {}
+    return {key: value for key, value in settings_of(to_dict(recipe)).items() if not key.startswith("data.")}
 
 
 def _place(value: Any) -> Any:
@@ -205,7 +212,8 @@ def read(files: Sequence[Path]) -> list[Entry]:
 def _entry(text: str) -> tuple[str, Entry]:
     line = json.loads(text)
     result = RunResult.from_json(line)
-    settings = {key: value for key, value in line["settings"].items() if key not in ALIKE}
+    told = _defaults(result.method) | line["settings"]
+    settings = {key: value for key, value in told.items() if key not in ALIKE}
     group = json.dumps([result.method, result.scenario, result.setting, result.oracle, sorted(settings.items())])
     key = json.dumps([group, result.seed, line["settings"].get("data.seed")])
     return key, Entry(result=result, group=group, settings=settings, paper=line["paper"])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-import yaml
-
 from ipseg.apps import sweep_read
-from ipseg.config import flat, to_yaml
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.report.compare import Entry, Line, Section, say
 from ipseg.report.rows import percent
 from ipseg.report.table import escaped, table_line
 
+BEFORE_A_SETTING = re.compile(r", (?=[a-z_.]+=)")
+"""In a name as `ipseg sweep` writes it: NAME, KEY=VALUE. The run's own name may have commas too."""
 Tried = dict[str, Line]
 """What a run reached, by the setting's value."""
 
@@ -40,9 +38,9 @@ def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
     """By the setting, then by the run's name."""
     found: dict[str, dict[str, Tried]] = {}
     for line in section.lines:
-        run, _, change = line.entries[0].result.name.partition(", ")
-        setting, _, value = change.partition("=")
-        if value and "=" not in value:
+        run, *changes = BEFORE_A_SETTING.split(line.entries[0].result.name)
+        if len(changes) == 1:
+            setting, _, value = changes[0].partition("=")
             found.setdefault(setting, {}).setdefault(run, {})[value] = line
     for setting, runs in found.items():
         for tried in runs.values():
@@ -66,13 +64,7 @@ def _rest(entry: Entry, setting: str) -> dict[str, Any]:
 
 def _value(entry: Entry, setting: str) -> str:
     """As it stands in a grid's names."""
-    settings = entry.settings if setting in entry.settings else _defaults(entry.result.method)
-    return sweep_read.say(settings[setting])
-
-
-@cache
-def _defaults(method: str) -> dict[str, Any]:
-    return flat(yaml.safe_load(to_yaml(make_recipe({"scenario": {"name": "1-1"}, "method": {"name": method}}))))
+    return sweep_read.say(entry.settings[setting])
 
 
 def _in_order(values: set[str]) -> list[str]:

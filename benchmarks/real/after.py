@@ -1,6 +1,6 @@
 """What finished runs can still tell without training: settings of inference, and probabilities where they are wrong.
 
-    python benchmarks/real/after.py runs/main/*/ --out after.json
+    python benchmarks/real/after.py runs/main/runs/*/ --out after.json
     python benchmarks/real/figures.py after.json --out figures
 
 For every run: how likely the true and the winning class are in wrongly predicted pixels after the last step, and the

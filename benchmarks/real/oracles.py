@@ -10,7 +10,7 @@ relative           no oracle: posteriors divided by the largest of the picture, 
                    does not make it background
 pixels alone       no posterior
 
-The file is written after every run.
+The file is written after every run, and added to.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from after import finished
 from opened import Opened
 from torch import Tensor, nn
 
+from ipseg.apps.evaluate import require_place
 from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
-from ipseg.files import write_text
+from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import classes_present
 from ipseg.scenario.split import IGNORE
 
+VERSION = 1
 SURE = 30.0
 """A logit whose probability is 1 in float32."""
 WAYS = ("as it is", "true posterior", "true foreground", "both", "relative", "pixels alone")
@@ -108,21 +110,28 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure the runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a JSON file; it is added to")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE for every run")
     options = parser.parse_args(words)
-    found: dict[str, Any] = {}
+    try:
+        for run in options.runs:
+            require_place(options.out, run)
+        found = read_json(options.out, "the measurements", VERSION)["runs"] if options.out.exists() else {}
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return WRONG
     for run in options.runs:
+        key = run.as_posix()
         try:
             name = finished(run).name
-            found[run.name] = {"name": name, "miou": measure(run, choose_device(options.device), options.changes)}
+            found[key] = {"name": name, "miou": measure(run, choose_device(options.device), options.changes)}
         except (UserError, OSError) as error:  # one that is not finished must not stop the others
-            print(f"{run}: left out. {error}", file=sys.stderr, flush=True)
+            print(f"{key}: left out. {error}", file=sys.stderr, flush=True)
             continue
-        write_text(options.out, json.dumps({"version": 1, "runs": found}, indent=1) + "\n")
-        said = ", ".join(f"{way} {100 * (values['all'] or 0):.1f}" for way, values in found[run.name]["miou"].items())
-        print(f"{run.name}: {said}", flush=True)
+        write_text(options.out, json.dumps({"version": VERSION, "runs": found}, indent=1) + "\n")
+        said = ", ".join(f"{way} {100 * (values['all'] or 0):.1f}" for way, values in found[key]["miou"].items())
+        print(f"{key}: {said}", flush=True)
     return 0 if found else WRONG
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from commands import call
 from ipseg.apps.compare import compare, paper_number
+from ipseg.apps.report import introduction
 from ipseg.config import override, to_dict
 from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
@@ -78,6 +79,26 @@ def test_a_path_is_a_run_its_results_or_a_folder_of_runs(copies, tmp_path):
     assert shown(compare([*parts, tmp_path / "sweep"])) == whole  # none counts twice
 
 
+def test_a_folder_of_runs_and_sweeps_is_all_of_them(copies, tmp_path):
+    copies("all/alone", [])
+    copies("all/sweep/runs/less_2-1_s0", ["memory.size=3"], name="less")
+    assert shown(compare([tmp_path / "all"])) == {"scenes/2-1 overlap": [("ipseg", 1), ("less", 1)]}
+
+
+def test_runs_that_were_measured_on_held_out_pictures_stand_apart_with_their_own_bound(copies):
+    changes = ["evaluation.held_out=0.25"]
+    joint = {"name": "joint", "scenario": "scenes/joint", "method": "joint", "info": {"steps": 1}}
+    last = json.loads((copies("a", []) / "results.json").read_text())["steps"][-1]
+    joint["steps"] = [last | {"step": 0, "new": [name for name in last["iou"] if name != "background"]}]
+    paths = [copies("b", [], **joint), copies("c", changes, name="held"), copies("d", changes, **joint)]
+    made = compare([*paths, paths[0].with_name("a")])
+    assert shown(made) == {
+        "scenes/2-1 overlap, measured on 25 % of the training pictures": [("held", 1), ("joint †", 1)],
+        "scenes/2-1 overlap": [("ipseg", 1), ("joint †", 1)],
+    }
+    assert "held out and on" in introduction(made)
+
+
 def test_results_without_a_recipe_are_compared_by_what_they_know(copies, tmp_path):
     for index, size in enumerate((100, 100, 0)):
         folder = copies(str(index), [], seed=index, info={"steps": 3, "memory": size})
@@ -120,6 +141,7 @@ def test_joint_training_is_no_bound_of_a_grown_run(copies):
         (["method.alpha_bc=0.2"], None),
         (["model.backbone.name=resnet50.a1_in1k"], None),
         (["scenario.order=3"], None),
+        (["evaluation.held_out=0.1"], None),
         (["scenario.name=voc_animals/2-1"], None),
         (["scenario.name=voc_animals/joint"], None),
         (["data.name=scenes"], None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import json
@@ -81,6 +82,14 @@ def test_where_logs_cannot_be_locked_a_sweep_says_so(launcher, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
     with pytest.raises(UserError, match=r"no fcntl.*use WSL"):
         launcher("", Slot(None)).start("one", None)
+
+
+def test_on_a_file_system_without_locks_runs_start_all_the_same(launcher, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert end_of(launcher("", Slot(None)).start("one", None)) == 0
 
 
 def test_the_demo_starts_where_logs_cannot_be_locked():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -37,6 +38,20 @@ def test_its_own_folder_and_an_empty_one_are_taken(grid, tmp_path):
     assert Sweep(grid, tmp_path / "empty").plan
     (tmp_path / "empty" / "sweep.json").write_text(json.dumps({"version": 1, "runs": []}))
     assert Sweep(grid, tmp_path / "empty").plan
+
+
+def test_the_folder_of_another_grid_is_refused_unless_nothing_of_it_is_lost(grid, tmp_path):
+    other = grid.with_name("other.yaml")
+    other.write_text("base: tiny.yaml\nruns: {finetune: {method: {name: finetune}}}\n")
+    (tmp_path / "out").mkdir()
+    told = json.dumps({"version": 1, "grid": str(other), "runs": [{"name": "finetune_2-1_s0"}]})
+    (tmp_path / "out" / "sweep.json").write_text(told)
+    with pytest.raises(UserError, match=r"sweep of another grid, .*other.yaml, .*finetune_2-1_s0, for example"):
+        Sweep(grid, tmp_path / "out")
+    assert (tmp_path / "out" / "sweep.json").read_text() == told
+    assert Sweep(other, tmp_path / "out").plan
+    shutil.copy(other, grid)  # the same runs in a file elsewhere
+    assert Sweep(grid, tmp_path / "out").plan
 
 
 def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.apps.sweep_local import make_slots
+from ipseg.apps.sweep_local import fewer_than_asked, make_slots
 from ipseg.apps.sweep_schedule import AGAIN, Job, Progress, Schedule
 
 STEPS = 3
@@ -164,3 +164,9 @@ def test_slots_are_dealt_out_over_the_gpus():
     assert [slot.gpu for slot in make_slots(["0", "3"], 3, 2)] == ["0", "3", "0"]
     assert [slot.gpu for slot in make_slots([], 2, 4)] == [None, None]
     assert len(make_slots([], None, 4)) == 1
+
+
+def test_who_asks_for_more_runs_than_there_is_room_for_is_told():
+    assert "2 runs at the same time, not 3: --jobs-per-gpu" in fewer_than_asked(["0", "3"], 3, 1)
+    assert "--jobs-per-gpu does nothing" in fewer_than_asked([], None, 4)
+    assert not any([fewer_than_asked([], 4, 1), fewer_than_asked(["0"], None, 9), fewer_than_asked(["0"], 2, 2)])

@@ -147,7 +147,10 @@ def test_oracles_replace_one_part_and_leave_the_others(tiny_run, joint_run, tmp_
     assert ORACLES.main([str(joint_run), str(tiny_run), "--out", str(out), "--device", "cpu"]) == 0
     assert f"{joint_run}: left out" in capsys.readouterr().err
     ((name, found),) = json.loads(out.read_text())["runs"].items()
-    assert name == tiny_run.name
+    assert name == tiny_run.as_posix()
+    again = shutil.copytree(tiny_run, tmp_path / "again" / tiny_run.name)  # as another sweep calls it
+    assert ORACLES.main([str(again), "--out", str(out), "--device", "cpu"]) == 0
+    assert [*json.loads(out.read_text())["runs"]] == [tiny_run.as_posix(), again.as_posix()]
     final = RunResult.read(tiny_run / "results.json").steps[-1]
     assert found["miou"]["as it is"]["all"] == final.miou["all"]
     assert set(found["miou"]) == set(ORACLES.WAYS)

@@ -84,14 +84,14 @@ def test_the_class_table_has_a_column_a_class(file):
 
 def test_what_a_grid_varied_has_a_column_a_value(tmp_path):
     path = tmp_path / "rates.jsonl"
-    runs = (("mib, lr=1.0", 0.2), ("mib, lr=0.1", 0.1), ("plop, lr=1.0", 0.4), ("mib, lr=0.1, memory.size=5", 1.0))
+    runs = (("mib, lr=1.0", 0.2), ("mib, lr=0.1", 0.1), ("plop, x, lr=1.0", 0.4), ("mib, lr=0.1, memory.size=5", 1.0))
     tried = [line_of(name, 0, (value,) * 4) for name, value in [*runs, ("mib", 0.9)]]
     tried.append(line_of("joint, training.lr=0.5", 0, (0.7,) * 4, "animals/joint"))
     path.write_text("".join(tried))
     assert rows(tables.Wanted(table="varied", files=(path,)).made()) == [
         "| `lr` | 0.1 | 1.0 |",
         "| mib | 10.0 (10.0, 10.0) | **20.0** (20.0, 20.0) |",
-        "| plop | – | **40.0** (40.0, 40.0) |",
+        "| plop, x | – | **40.0** (40.0, 40.0) |",
         "| `training.lr` | 0.5 |",
         "| joint | **70.0** (70.0, 70.0) |",
     ]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ipseg.apps.compare import compare
 from ipseg.engine.base_step import base_settings, base_step
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
+from ipseg.report.compare_formats import as_json
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +71,14 @@ def test_methods_that_begin_alike_can_take_each_others_base_step(tiny_settings, 
     run(make_recipe(tiny_settings), tmp_path / "own", quiet=True)
     run(make_recipe(tiny_settings | {"init": f"{tmp_path / 'finetune'}@0"}), tmp_path / "shared", quiet=True)
     assert everything(tmp_path / "shared") == everything(tmp_path / "own")
+
+
+def test_a_run_that_fails_after_a_shared_base_step_has_the_results_of_that_step(tiny_settings, tiny_run, tmp_path):
+    tiny_settings["training"]["later_lr"] = 1e30
+    with pytest.raises(UserError):
+        run(make_recipe(tiny_settings | {"init": f"{tiny_run}@0"}), tmp_path / "failed", quiet=True)
+    (row,) = as_json(compare([tmp_path / "failed"]))
+    assert row["state"] == "seed 0: 1 of 3 steps"
 
 
 def test_what_acts_later_does_not_change_the_base_step(tiny_settings):

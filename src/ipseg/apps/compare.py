@@ -17,7 +17,7 @@ from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.report.compare import Entry, Section, sections
 from ipseg.report.paper import published_for
-from ipseg.report.places import Place, place_of
+from ipseg.report.places import Place
 
 SEEDS = {"seed", "data.seed"}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
@@ -41,7 +41,8 @@ def find_results(path: Path) -> list[Path]:
         return [path / "results.json"]
     if (path / "run.json").is_file():
         raise UserError(f"{path} is a run that has not finished a step: there is nothing to compare yet.")
-    found = sorted([*path.glob("*/results.json"), *path.glob("runs/*/results.json")], key=_in_the_order_of(path))
+    places = ("*/results.json", "runs/*/results.json", "*/runs/*/results.json")  # runs, of a sweep, of several
+    found = sorted((file for place in places for file in path.glob(place)), key=_in_the_order_of(path))
     if not found:
         raise UserError(f"no results in {path}. {WANTED}")
     return found
@@ -109,6 +110,8 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
     scenario = recipe["scenario"]
     if data != recipe["data"]["name"] or any(scenario.get(key) for key in ("order", "classes", "steps")):
         return None  # some of the classes, or in another order
+    if recipe.get("evaluation", {}).get("held_out"):
+        return None  # measured on other pictures
     numbers = published_for(recipe | {"scenario": scenario | {"name": name}})
     found = [number for number in numbers if (number.measure, number.group) == ("miou", "all") and number.last]
     main = [number for number in found if number.where in MAIN] or found
@@ -118,32 +121,33 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
 def with_bounds(entries: Sequence[Entry]) -> list[Entry]:
     """Joint training stands in the table of every scenario that ends with the same classes, grouped as that one.
 
-    Not beside grown runs: they were measured on other pictures.
+    Not beside runs that were measured on other pictures, as grown ones are.
     """
     rivals = [entry for entry in entries if not _joint(entry)]
-    places: dict[Place, RunResult] = {}
-    for run in (entry.result for entry in rivals if entry.result.complete and entry.result.steps):
-        if not run.grown:
-            places.setdefault(place_of(run), run)
+    places: dict[Place, Entry] = {}
+    for run in (entry for entry in rivals if entry.result.complete and entry.result.steps):
+        if not run.result.grown:
+            places.setdefault(run.place, run)
     bounds = []
     for joint in filter(_joint, entries):
-        fitting = [run for run in places.values() if _same_classes(joint.result, run)]
+        fitting = [run for run in places.values() if _comparable(joint, run)]
         bounds += [_as_bound(joint, run) for run in fitting] or [joint]
     return rivals + bounds
 
 
-def _as_bound(joint: Entry, rival: RunResult) -> Entry:
-    last = joint.result.steps[-1]
+def _as_bound(joint: Entry, run: Entry) -> Entry:
+    last, rival = joint.result.steps[-1], run.result
     base, new = rival.steps[0].new, [name for step in rival.steps[1:] for name in step.new]
     regrouped = replace(last, miou=miou_groups(last.iou, base, new))
     result = replace(joint.result, scenario=rival.scenario, setting=rival.setting, steps=(regrouped,))
-    return replace(joint, result=result, bound=True, compared_in=place_of(rival).learned)
+    return replace(joint, result=result, bound=True, compared_in=run.place.learned)
 
 
 def _joint(entry: Entry) -> bool:
     return entry.result.complete and bool(entry.result.steps) and entry.result.scenario.endswith("/joint")
 
 
-def _same_classes(one: RunResult, other: RunResult) -> bool:
-    data = {run.scenario.rpartition("/")[0] for run in (one, other)}
-    return len(data) == 1 and set(one.steps[-1].iou) == set(other.steps[-1].iou)
+def _comparable(joint: Entry, run: Entry) -> bool:
+    """Whether both ended with the same classes of the same data, measured on the same pictures."""
+    one, other = ((run.result.scenario.rpartition("/")[0], run.held_out) for run in (joint, run))
+    return one == other and set(joint.result.steps[-1].iou) == set(run.result.steps[-1].iou)

@@ -141,14 +141,20 @@ def introduction(sections: Sequence[Section]) -> str:
     count = len({(entry.group, entry.result.seed, entry.data_seed, entry.folder) for entry in entries})
     runs = f"{count} run{'' if count == 1 else 's'}"  # joint training may stand in several tables
     places = ", ".join(section.title for section in sections)
-    images = {row.results[0].steps[-1].images for section in sections for row in drawn(section)} - {0}
-    held_out = any(entry.settings.get("evaluation.held_out") for entry in entries)
-    kind = "training pictures that were held out" if held_out else "validation pictures"
-    measured = f" Measured on {' and '.join(map(str, sorted(images)))} {kind}." if images else ""
+    measured = f" Measured on {where}." if (where := " and on ".join(_measured_on(sections))) else ""
     return (
         f"{runs} of {places}. A step brings new classes with their labels alone; "
         f"after each, the model is asked for all classes that it has met so far.{measured}"
     )
+
+
+def _measured_on(sections: Sequence[Section]) -> list[str]:
+    kinds: dict[str, set[int]] = {}
+    for section in sections:
+        kind = "training pictures that were held out" if section.held_out else "validation pictures"
+        images = {row.results[0].steps[-1].images for row in drawn(section)} - {0}
+        kinds.setdefault(kind, set()).update(images)
+    return [f"{' and '.join(map(str, sorted(images)))} {kind}" for kind, images in kinds.items() if images]
 
 
 def facts(sections: Sequence[Section]) -> dict[str, str]:

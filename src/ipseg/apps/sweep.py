@@ -23,7 +23,7 @@ from rich.console import Console
 
 from ipseg.apps.compare import compare
 from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_local import LocalLauncher, command_for, make_slots, visible_gpus
+from ipseg.apps.sweep_local import LocalLauncher, command_for, fewer_than_asked, make_slots, visible_gpus
 from ipseg.apps.sweep_plan import Planned, choose, make_plan
 from ipseg.apps.sweep_progress import View, look
 from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
@@ -62,15 +62,17 @@ class Sweep:
         self.out = out or Path("runs") / file.stem
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file; a sweep needs a folder.")
-        if self.out.is_dir() and any(self.out.iterdir()) and not _is_sweep(self.out / "sweep.json"):
+        earlier = _read(self.out / "sweep.json")
+        if self.out.is_dir() and any(self.out.iterdir()) and earlier is None:
             raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
         self.plan = make_plan(self.grid, self.out, assignments)
+        self._require_own(earlier or {})
         self.chosen = choose(self.plan, only)
         self._runs = {run.name: run for run in self.plan}
 
     def run(self, engine: Engine, console: Console, *, quiet: bool = False) -> list[Job]:
         """Start what is not finished, until all have ended or somebody stops them."""
-        launcher = self._launcher(engine)
+        launcher = self._launcher(engine, console)
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._told()})
         jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in self._asked()]
@@ -93,16 +95,29 @@ class Sweep:
         """What a run said."""
         return self.out / "logs" / f"{name}.log"
 
+    def _require_own(self, earlier: Mapping[str, Any]) -> None:
+        """Raise if the folder is that of another grid, whose runs would be in no table any more."""
+        theirs = Path(earlier.get("grid", self.grid.file))
+        lost = {run["name"] for run in earlier.get("runs", ())} - {run.name for run in self.plan}
+        if lost and theirs.resolve() != self.grid.file.resolve():
+            raise UserError(
+                f"--out {self.out} is the sweep of another grid, {theirs}, with runs that {self.grid.file} does not "
+                f"have ({sorted(lost)[0]}, for example). Choose another folder with --out."
+            )
+
     def _asked(self) -> list[Planned]:
         """What was chosen, and what is finished already: it may give its base step."""
         return [run for run in self.plan if run in self.chosen or run.state == "finished"]
 
-    def _launcher(self, engine: Engine) -> Launcher:
+    def _launcher(self, engine: Engine, console: Console) -> Launcher:
         if engine.kind == "slurm":
             options = self.grid.slurm | dict(engine.slurm)
             return SlurmLauncher(self.out / "slurm", options, self._command, self.log, jobs=engine.jobs)
         gpus = [] if all(run.recipe.device == "cpu" for run in self.plan) else visible_gpus()
-        return LocalLauncher(make_slots(gpus, engine.jobs, engine.jobs_per_gpu), self._command, self.log)
+        slots = make_slots(gpus, engine.jobs, engine.jobs_per_gpu)
+        if note := fewer_than_asked(gpus, engine.jobs, engine.jobs_per_gpu):
+            console.print(note, style="dim")
+        return LocalLauncher(slots, self._command, self.log)
 
     def _command(self, name: str, init: str | None) -> list[str]:
         """Write the recipe that a run is started with; it begins with another's base step where there is one."""
@@ -135,13 +150,13 @@ def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
     return dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in assignments)
 
 
-def _is_sweep(file: Path) -> bool:
-    """Whether it is what a sweep wrote: somebody may have a file of that name."""
+def _read(file: Path) -> dict[str, Any] | None:
+    """What a sweep wrote there; none where it was not one: somebody may have a file of that name."""
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(told, dict) and {"version", "runs"} <= told.keys()
+        return None
+    return told if isinstance(told, dict) and {"version", "runs"} <= told.keys() else None
 
 
 @contextmanager

@@ -6,7 +6,7 @@ runs:                                    what is compared, by the name that tabl
   finetune: {method: {name: finetune}}
 scenarios: [3-1, 2-1 disjoint]
 seeds: [0, 1, 2]
-also:                                    further runs; what an entry does not say is as above
+also:                                    further runs; what an entry does not say is as above, but for `without`
   - {runs: [ipseg], seeds: [0], vary: {memory.size: [0, 25, 50]}}
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ipseg.apps.compare import SEEDS
 from ipseg.apps.sweep_read import (
     known,
     listed,
@@ -199,12 +200,16 @@ def _require_alike(first: Cell, second: Cell) -> None:
 
 
 def _require_apart(block: Block, seeded: Sequence[str]) -> None:
-    """Raise if seeds would set what is varied: they go over it, and labels would tell the varied value."""
-    if list(block.seeds) == [None]:
-        return
+    """Raise if a seed is varied, or what the seeds set: they go over it, and labels would tell the varied value."""
+    seeds = () if list(block.seeds) == [None] else seeded
     for name, values in block.vary.items():
         for key in (key for value in values for key in flat(value, name)):
-            if key in seeded:
+            if key in SEEDS:
+                raise UserError(
+                    f"{block.where}: vary.{name}: runs that differ in {key} alone are one row of a table. "
+                    f"List them under `seeds`; `seeded: [seed, data.seed]` names what a seed sets."
+                )
+            if key in seeds:
                 raise UserError(
                     f"{block.where}: vary.{name}: the seeds set {key} already (`seeded`: {', '.join(seeded)}). "
                     f"Use `seeds` or `vary` for it, or leave {key} out of `seeded`."

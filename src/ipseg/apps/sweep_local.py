@@ -35,6 +35,20 @@ def make_slots(gpus: Sequence[str], jobs: int | None, jobs_per_gpu: int) -> list
     return slots[:jobs]
 
 
+def fewer_than_asked(gpus: Sequence[str], jobs: int | None, jobs_per_gpu: int) -> str:
+    """What a person should know who asked for more runs at the same time than there is room for.
+
+    >>> fewer_than_asked(["0"], 4, 1)
+    '1 run at the same time, not 4: --jobs-per-gpu lets more share a GPU.'
+    """
+    if not gpus:
+        return "--jobs-per-gpu does nothing where runs use no GPU; --jobs does." if jobs_per_gpu > 1 else ""
+    room = len(gpus) * jobs_per_gpu
+    if jobs is None or jobs <= room:
+        return ""
+    return f"{room} run{'s'[: room > 1]} at the same time, not {jobs}: --jobs-per-gpu lets more share a GPU."
+
+
 def visible_gpus() -> list[str]:
     """The GPUs that runs may use: those that CUDA_VISIBLE_DEVICES leaves, or all."""
     import torch
@@ -137,4 +151,6 @@ def _lock(file: IO[bytes]) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:  # a file system without locks: two sweeps in one folder are the user's own care there
+        return True
     return True

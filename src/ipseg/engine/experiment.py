@@ -61,6 +61,8 @@ def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_st
     with folder.held():
         if start.base:
             folder.take_from(start.base.folder, start.base.steps, whole=start.base.whole)
+            if start.base.whole:
+                folder.write_results(summarise(recipe, folder, scenario))  # a run that fails later has a row, too
         team.wait()
         for view in start.views:
             if view is not start.views[0]:

@@ -35,6 +35,16 @@ class Entry:
     compared_in: Steps | None = None
     """The steps of others that joint training stands beside. null: its own."""
 
+    @property
+    def held_out(self) -> float:
+        """The share of training pictures that it was measured on; 0: on validation pictures."""
+        return float(self.settings.get("evaluation.held_out") or 0)
+
+    @property
+    def place(self) -> Place:
+        """Where it belongs."""
+        return place_of(self.result, self.compared_in, self.held_out)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
@@ -77,11 +87,14 @@ class Section:
     lines: Sequence[Line]
     classes: str = ""
     """What was learned step by step, where the scenario's name alone does not tell it from another section."""
+    held_out: float = 0.0
+    """The share of training pictures that it was measured on."""
 
     @property
     def title(self) -> str:
         """What heads its table."""
-        return f"{self.scenario}{f' ({self.classes})' if self.classes else ''} {self.setting}"
+        where = f", measured on {100 * self.held_out:.3g} % of the training pictures" if self.held_out else ""
+        return f"{self.scenario}{f' ({self.classes})' if self.classes else ''} {self.setting}{where}"
 
     @property
     def has_paper(self) -> bool:
@@ -119,15 +132,16 @@ def notes(sections: Sequence[Section]) -> list[str]:
 
 def sections(entries: Sequence[Entry]) -> list[Section]:
     """A section a scenario, in the order in which they come; in each the rows, bounds and unfinished runs last."""
-    own = [place_of(entry.result, entry.compared_in) for entry in entries]
+    own = [entry.place for entry in entries]
     places: dict[Place, list[Entry]] = {}
     for entry, place in zip(entries, own, strict=True):
         places.setdefault(home(entry.result, place, own), []).append(entry)
-    names = Counter((place.scenario, place.setting) for place in places)
+    names = Counter((place.scenario, place.setting, place.held_out) for place in places)
     made = []
     for place, found in places.items():
-        told = names[place.scenario, place.setting] > 1 or found[0].result.grown
-        made.append(Section(place.scenario, place.setting, _lines(found), place.classes if told else ""))
+        told = names[place.scenario, place.setting, place.held_out] > 1 or found[0].result.grown
+        classes = place.classes if told else ""
+        made.append(Section(place.scenario, place.setting, _lines(found), classes, place.held_out))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Which runs stand in one table: those that learned the same classes in the same steps."""
+"""Which runs stand in one table: those that learned the same classes in the same steps, measured on equal pictures."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Place:
     learned: Steps
     measured: frozenset[str] = frozenset()
     """Of grown runs: what the last step was measured on, for their data may not annotate all classes."""
+    held_out: float = 0.0
+    """The share of training pictures that was measured on, instead of validation pictures."""
 
     @property
     def classes(self) -> str:
@@ -32,18 +34,18 @@ class Place:
 
     def takes_in(self, own: Place, *, complete: bool) -> bool:
         """Whether a run of another place belongs here: one that has got so far, or that learned all of it at once."""
-        if (self.scenario, self.setting) != (own.scenario, own.setting):
+        if (self.scenario, self.setting, self.held_out) != (own.scenario, own.setting, own.held_out):
             return False
         if not complete:
             return self.learned[: len(own.learned)] == own.learned
         return self == own or (len(own.learned) == 1 and set(chain(*self.learned)) == set(*own.learned))
 
 
-def place_of(result: RunResult, learned: Steps | None = None) -> Place:
+def place_of(result: RunResult, learned: Steps | None = None, held_out: float = 0.0) -> Place:
     """Where a run belongs; joint training, which has one step, is compared in the steps of others."""
     steps = tuple(step.new for step in result.steps) if learned is None else learned
     measured = result.steps[-1].measured if result.grown and result.steps else frozenset()
-    return Place(result.scenario, result.setting, steps, measured)
+    return Place(result.scenario, result.setting, steps, measured, held_out)
 
 
 def home(result: RunResult, own: Place, others: Sequence[Place]) -> Place:
