@@ -13,6 +13,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.model.network import logits_of
 from ipseg.scenario.catalog import describe
 
 
@@ -103,6 +104,26 @@ def test_the_posteriors_rate_is_a_setting_of_its_own(make_method):
     method = make_method(step=1, posterior_lr=0.3)
     group = next(g for g in method.parameter_groups() if g.factor == 0.3)
     assert {id(p) for p in group.parameters} == {id(p) for p in method.network.posterior.parameters()}
+
+
+@pytest.mark.parametrize(("choice", "own"), [("permanent", False), ("base", False), ("base", True)])
+def test_a_new_head_begins_as_the_permanent_branch_or_as_the_base_steps_head(make_method, batch, choice, own):
+    method = make_method(step=2, new_head=choice, own_decoders=own)
+    network = method.network
+    given = network.permanent if choice == "permanent" else network.temporary[0]
+    assert unchanged(state(given.trunk), network.temporary[2].trunk)
+    rows = network.temporary[2].classifier.weight  # c_f, c'_b and the class, which was an unknown object until now
+    assert torch.equal(rows, given.classifier.weight[[0, 1, 0]])
+    images = batch.crops.images
+    with torch.no_grad():
+        features = network.eval().encoder(images)
+        new, other = (logits_of(head, features)[:, :2] for head in (network.temporary[2], given))
+    assert torch.allclose(new, other, atol=1e-5)  # its own decoder included, which begins as the shared one
+
+
+def test_without_decoupling_a_new_head_begins_as_the_permanent_branch_in_any_case(make_method):
+    method = make_method(step=1, new_head="base", decoupling=False, noise_filtering=False)
+    assert unchanged(state(method.network.permanent.trunk), method.network.temporary[1].trunk)
 
 
 def test_known_classes_can_be_negatives_of_the_permanent_branch(make_method, batch):

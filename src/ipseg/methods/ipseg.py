@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
 from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
-from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
+from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.model.moments import Moments
 from ipseg.model.network import Features, Network, logits_of
 from ipseg.model.posterior import Posterior
@@ -52,10 +53,17 @@ class IPSeg:
         head = network.grow(extra + len(step.new), len(step.new))
         if self._previous is None:
             return
-        head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
+        rows = [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new)  # c_f is in the same row as c'_u
+        head.start_from(self._begun_as(), rows)
         network.freeze_the_past()
         if self.config.norm_weights == "frozen":
             freeze_norms(network)
+
+    def _begun_as(self) -> Head:
+        """What a new head begins as a copy of."""
+        network = self.network
+        known = self.config.decoupling and self.config.new_head == "base"
+        return cast("Head", network.temporary[0]) if known else network.permanent
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""

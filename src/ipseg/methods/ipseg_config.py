@@ -48,6 +48,11 @@ class IPSegConfig:
     """In how many of the two losses the step's classes stand. once: the temporary branch's (Eq. 6). twice: beside the
     permanent branch too, as in the authors' code; they weigh lambda_1 + lambda_2 then, as without decoupling."""
 
+    new_head: Literal["permanent", "base"] = "permanent"
+    """What a later step's head begins as a copy of, its classes as the row of unknown objects. permanent: the permanent
+    branch (SSUL's and the authors' way; the paper is silent). base: the base step's head, which has learned to tell
+    classes apart; the permanent branch is not taught where they are, unless `known_classes` is negative."""
+
     image_labels: Literal["part", "pseudo", "full"] = "pseudo"
     """Labels of the posterior for old classes: none, the previous heads' (the paper's), or ground truth (an oracle)."""
 
@@ -177,7 +182,7 @@ class IPSegConfig:
             **dict.fromkeys(("posterior_current", "posterior_views", "posterior_lr"), learned),
             **dict.fromkeys(("pseudo_labels_on", "pseudo_labels_by"), pseudo),
             "alpha_nf": (self.noise_filtering, "method.noise_filtering"),
-            **dict.fromkeys(("known_classes", "class_loss"), (self.decoupling, "method.decoupling")),
+            **dict.fromkeys(("known_classes", "class_loss", "new_head"), (self.decoupling, "method.decoupling")),
             "gate_threshold": (self.gate == "bounded", "method.gate: bounded"),
         }
 

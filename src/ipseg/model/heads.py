@@ -69,13 +69,13 @@ class Head(nn.Module):
         return logits
 
     @torch.no_grad()
-    def start_from(self, permanent: Head, rows: Sequence[int]) -> None:
-        """Begin as a copy of the permanent branch; output row i starts as its row rows[i].
+    def start_from(self, other: Head, rows: Sequence[int]) -> None:
+        """Begin as a copy of another head; output row i starts as its row rows[i].
 
         A new head starts where unknown objects already are; from scratch it would first relearn "not background".
         """
-        self.trunk.load_state_dict(permanent.trunk.state_dict())
-        for target, source in zip(self.classifier.parameters(), permanent.classifier.parameters(), strict=True):
+        self.trunk.load_state_dict(other.trunk.state_dict())
+        for target, source in zip(self.classifier.parameters(), other.classifier.parameters(), strict=True):
             target.copy_(source[list(rows)])
 
 
