@@ -96,6 +96,21 @@ def test_a_setting_that_is_wrong_is_named_with_what_is_valid(values, message):
         build(Car, values, "car")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lorry:
+    """Somebody's own settings, of types that settings cannot have."""
+
+    loads: list[int] = field(default_factory=list)
+    trailers: dict[str, int] | None = None
+
+
+@pytest.mark.parametrize(("key", "value", "said"), [("loads", [1], "list"), ("trailers", {"a": 1}, "dict")])
+def test_a_field_of_a_type_that_settings_cannot_have_is_named_with_what_to_declare(key, value, said):
+    assert build(Lorry, {}, "data").loads == []
+    with pytest.raises(UserError, match=rf"data\.{key}: its field has the type {said}\[.*declare tuple\[\.\.\.\]"):
+        build(Lorry, {key: value}, "data")
+
+
 @pytest.mark.parametrize(("text", "value"), [("1e-3", 0.001), ("5E2", 500.0), ("1.5e-4", 0.00015), ("-2e1", -20.0)])
 def test_numbers_with_an_exponent_are_numbers_although_yaml_reads_some_as_text(text, value):
     assert build(Engine, override({}, [f"power={text}"]), "car").power == value
@@ -117,6 +132,9 @@ def test_assignments_reach_into_sections_and_leave_the_original_alone():
         ("=3", "--set takes KEY=VALUE"),
         ("wheels.front=2", "wheels is a value, not a section"),
         ("size=[1", r"--set size=\[1: '\[1' is not a YAML value"),
+        ("name=2024-02-30", r"--set name=2024-02-30: .* is not a YAML value \(day is out of range.*goes in quotes"),
+        ("open=!!bool maybe", r"--set open=!!bool maybe: .* is not a YAML value"),
+        ("size=" + 2000 * "[", r"is not a YAML value \(maximum recursion depth"),
     ],
 )
 def test_an_assignment_that_makes_no_sense_is_explained(assignment, message):
@@ -178,7 +196,14 @@ def test_to_dict_gives_plain_values():
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("a: [1", "the recipe is not YAML"), ("- a\n- b", "must be a mapping"), ("", "must be a mapping")],
+    [
+        ("a: [1", "the recipe is not YAML"),
+        ("- a\n- b", "must be a mapping"),
+        ("", "must be a mapping"),
+        ("a: 2024-02-30", "the recipe is not YAML.*day is out of range"),
+        ("a: " + 2000 * "[", "the recipe is not YAML.*recursion"),
+    ],
+    ids=range(5),
 )
 def test_yaml_that_cannot_be_read_is_refused_by_name(tmp_path, content, message):
     path = tmp_path / "recipe.yaml"

@@ -25,6 +25,8 @@ Settings = dict[str, Any]
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 """What YAML 1.1 takes for text although it is a number to everybody else: 1e-3."""
+_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
+"""What PyYAML raises: its own errors, and others for an impossible date, `!!bool maybe` and brackets without end."""
 _MERGE = "tag:yaml.org,2002:merge"
 """The key `<<`, which brings the keys of another section along; those that stand here themselves go over them."""
 
@@ -72,9 +74,19 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
         if not math.isfinite(float(value)):
             raise UserError(f"{where} must be a finite number, got {value!r}.")
         return float(value)
-    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+    if _is_of(value, hint, where) and not (hint is int and isinstance(value, bool)):
         return value
     raise UserError(f"{where} must be {_say(hint)}, got {value!r}.")
+
+
+def _is_of(value: Any, hint: Any, where: str) -> bool:
+    try:
+        return isinstance(value, hint)
+    except TypeError as error:  # list[int], dict[str, int]: a class of somebody's own has such a field
+        raise UserError(
+            f"{where}: its field has the type {hint}, which settings cannot have. For a list declare tuple[...], as in "
+            "tuple[int, ...]; for a section a dataclass of its own."
+        ) from error
 
 
 def _convert_union(value: Any, args: tuple[Any, ...], where: str) -> Any:
@@ -153,7 +165,7 @@ def read_yaml(path: Path, what: str) -> Settings:
         raise missing(what, path) from error
     except UserError as error:
         raise UserError(f"{what}: {path}, {error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _NOT_YAML as error:
         raise UserError(f"{what} is not YAML: {path}: {error}") from error
     if not isinstance(values, dict):
         raise UserError(f"{what} must be a mapping of settings: {path}.")
@@ -187,8 +199,9 @@ def assigned(assignment: str, option: str, example: str) -> tuple[str, Any]:
         raise UserError(f'{option} takes KEY=VALUE, got "{assignment}"; for example {option} {example}')
     try:
         return key.strip(), yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UserError(f"{option} {assignment}: {text!r} is not a YAML value ({error}).") from error
+    except _NOT_YAML as error:
+        why = f"{text!r} is not a YAML value ({error}). Text goes in quotes."
+        raise UserError(f"{option} {assignment}: {why}") from error
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:
