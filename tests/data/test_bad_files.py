@@ -181,6 +181,14 @@ def test_background_and_what_is_ignored_can_have_colours_of_their_own(make_folde
     assert source.train.mask(0).tolist() == [[0, 1, 255, 255]]
 
 
+@pytest.mark.parametrize("background", ["_background_", "Background", "BACKGROUND"])
+def test_the_background_of_a_list_of_colours_may_be_written_as_other_tools_do(make_folder_data, background):
+    text = f"__ignore__ 224 224 192\n{background} #090909\ncow 64 128 0\n"
+    source = opened(colour_data(make_folder_data, text, [[GREY, COW, WHITE]]))
+    assert source.classes == ("cow",)
+    assert source.train.mask(0).tolist() == [[0, 1, 255]]
+
+
 def test_a_colour_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
     root = colour_data(make_folder_data, "cow 64 128 0\n", [[BLACK, COW], [BLACK, SHEEP]])
     with pytest.raises(UserError, match=r"picture_00\.png holds the colour 128 64 0 \(#804000\) in row 1, column 1"):
@@ -225,12 +233,32 @@ def test_names_may_have_spaces_points_and_any_letters(make_folder_data):
     assert all(source.train.image(i).shape[:2] == source.train.mask(i).shape for i in range(3))
 
 
-def test_a_letter_with_an_accent_is_one_letter_however_it_is_written(make_folder_data):
+@pytest.mark.parametrize(("file", "listed"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_a_letter_with_an_accent_is_one_letter_however_it_is_written(make_folder_data, file, listed):
     root = make_folder_data(count=4)
-    rename(root, "picture_00", unicodedata.normalize("NFD", "été"))
-    (root / "train.txt").write_text(unicodedata.normalize("NFC", "été"), encoding="utf-8")
+    rename(root, "picture_00", unicodedata.normalize(file, "été"))
+    (root / "train.txt").write_text(unicodedata.normalize(listed, "été"), encoding="utf-8")
     (root / "val.txt").write_text("picture_01")
     assert opened(root).train.image(0).shape == (48, 64, 3)
+
+
+def test_the_name_of_a_class_is_the_same_however_its_letters_are_written(make_folder_data):
+    root, composed = make_folder_data(), "vélo"
+    taken_apart = unicodedata.normalize("NFD", composed)
+    (root / "classes.txt").write_text(f"{taken_apart}\nchat\nchien\n", encoding="utf-8")
+    assert opened(root).classes == (composed, "chat", "chien")
+    (root / "classes.txt").write_text(f"{taken_apart}\nchat\n{composed}\n", encoding="utf-8")
+    with pytest.raises(UserError, match='names "vélo" more than once, as classes 1 and 3'):
+        opened(root)
+
+
+def test_suffixes_may_be_in_capitals_as_cameras_write_them(make_folder_data):
+    root = make_folder_data(count=5, saliency=False)
+    Image.new("RGB", (64, 48)).save(root / "images" / "IMG_0001.JPG")
+    Image.new("L", (64, 48)).save(root / "masks" / "IMG_0001.PNG")
+    train = opened(root).train
+    assert train.image(train.names.index("IMG_0001")).shape == (48, 64, 3)
+    assert not train.mask(train.names.index("IMG_0001")).any()
 
 
 def test_pictures_may_lie_in_folders_of_their_own(make_folder_data):
@@ -250,6 +278,27 @@ def test_a_split_that_names_a_missing_file_is_refused_at_once(make_folder_data, 
     (root / "val.txt").write_text("picture_02\n")
     (root / folder / "picture_01.png").unlink()
     with pytest.raises(UserError, match=rf"{folder}/picture_01 is missing .*the split train names it"):
+        opened(root)
+
+
+@pytest.mark.parametrize(("given", "bare"), [("picture_00.png", "picture_00"), ("farm/cow 1.2.PNG", "farm/cow 1.2")])
+def test_a_list_that_names_files_is_told_to_leave_their_suffixes_out(make_folder_data, given, bare):
+    root = make_folder_data()
+    for folder in ("images", "masks", "saliency"):
+        (root / folder / "farm").mkdir()
+    rename(root, "picture_01", "farm/cow 1.2")
+    (root / "train.txt").write_text(f"{given}\npicture_03.png\n")
+    (root / "val.txt").write_text("picture_02\n")
+    with pytest.raises(UserError, match=rf"(?s)names {given}; write names without suffix: {bare}\. Expected:") as e:
+        opened(root)
+    assert "one a line, without suffix" in str(e.value)
+
+
+def test_a_file_that_is_missing_with_and_without_its_suffix_is_missing(make_folder_data):
+    root = make_folder_data()
+    (root / "train.txt").write_text("picture_77.png\n")
+    (root / "val.txt").write_text("picture_02\n")
+    with pytest.raises(UserError, match=r"images/picture_77\.png is missing \(looked for"):
         opened(root)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
+import tracemalloc
+import unicodedata
 
 import numpy as np
 import pytest
@@ -88,6 +91,17 @@ def test_an_edited_json_is_read_again(coco):
     assert describe_reader(after.read_mask) != describe_reader(before.read_mask)
 
 
+def test_a_json_that_changes_while_the_data_is_open_is_told_not_followed(coco):
+    """What its numbers stand for may be something else, and pictures may be gone."""
+    before = CocoConfig(path=str(coco)).build().train
+    write_instances(coco, "train", [], categories=[{"id": 1, "name": "sheep"}, *CATEGORIES])
+    with pytest.raises(UserError, match=r"instances_train2017\.json has changed since the data was opened\. Start"):
+        before.mask(0)
+    (coco / "annotations" / "instances_train2017.json").unlink()
+    with pytest.raises(UserError, match=r"instances_train2017\.json is missing"):
+        before.mask(0)
+
+
 def test_a_reader_of_masks_travels_to_other_processes(coco):
     split = CocoConfig(path=str(coco)).build().train
     reader = pickle.loads(pickle.dumps(split.read_mask))
@@ -135,6 +149,13 @@ def test_panoptic_pngs_are_looked_up_in_their_json(panoptic, monkeypatch):
     assert source.train.mask(0).tolist() == [[0, 1, 2]]
     assert source.train.presence() == [{1, 2}]
     assert CocoConfig(**panoptic, crowd="ignore").build().train.mask(0).tolist() == [[0, 255, 2]]
+
+
+def test_a_panoptic_json_that_changes_while_the_data_is_open_is_told(tmp_path, panoptic):
+    train = CocoConfig(**panoptic).build().train
+    os.utime(tmp_path / "annotations" / "panoptic_train.json", ns=(1, 1))
+    with pytest.raises(UserError, match=r"panoptic_train\.json has changed since the data was opened"):
+        train.mask(0)
 
 
 def test_a_segment_that_the_json_does_not_know_is_named(tmp_path, panoptic):
@@ -240,3 +261,93 @@ def test_a_category_s_name_is_one_line_of_text(coco, name):
 def test_a_crowd_of_zero_in_quotes_is_none(coco):
     write_instances(coco, "train", [thing(0, 17, WHOLE) | {"iscrowd": "0"}])
     assert CocoConfig(path=str(coco), crowd="ignore").build().train.presence() == [{2}, frozenset()]
+
+
+@pytest.mark.parametrize("name", ["background", "Background", "_background_", " BACKGROUND "])
+def test_a_category_that_is_the_background_is_named(coco, name):
+    write_instances(coco, "train", [], categories=[*CATEGORIES, {"id": 0, "name": name}])
+    with pytest.raises(UserError, match=f'category 0 is called "{name}". Take it out'):
+        CocoConfig(path=str(coco)).build()
+
+
+def test_a_category_is_one_however_its_letters_are_written(coco):
+    written = [{"id": i, "name": unicodedata.normalize(form, "vélo")} for i, form in ((17, "NFD"), (3, "NFC"))]
+    for part in ("train", "val"):
+        write_instances(coco, part, [], categories=written[:1])
+    assert CocoConfig(path=str(coco)).build().classes == ("vélo",)
+    write_instances(coco, "train", [], categories=written)
+    with pytest.raises(UserError, match="1 to 253 different categories"):
+        CocoConfig(path=str(coco)).build()
+
+
+@pytest.mark.parametrize(("listed", "used"), [(str, str), (str, int), (int, str)])
+def test_numbers_of_categories_may_stand_in_quotes(coco, listed, used):
+    categories = [one | {"id": listed(one["id"])} for one in CATEGORIES]
+    write_instances(coco, "train", [thing(0, used(17), WHOLE)], categories=categories)
+    source = CocoConfig(path=str(coco)).build()
+    assert source.classes == ("car", "cat")
+    assert source.train.presence() == [{2}, frozenset()]
+
+
+def test_a_json_that_is_a_link_out_of_the_tree_is_refused(coco, tmp_path_factory):
+    path, outside = coco / "annotations" / "instances_val2017.json", tmp_path_factory.mktemp("outside") / "val.json"
+    path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(UserError, match=r"instances_val2017\.json leads to .*val\.json, outside of"):
+        CocoConfig(path=str(coco)).build()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_maps_lie_in_a_folder_for_each_folder_of_pictures(coco, tmp_path_factory, elsewhere):
+    maps = tmp_path_factory.mktemp("maps") if elsewhere else coco / "saliency_map"
+    (maps / "train2017").mkdir(parents=True)
+    for name in ("000", "001"):
+        Image.new("L", (WIDTH, HEIGHT), 255).save(maps / "train2017" / f"{name}.png")
+    train = CocoConfig(path=str(coco), saliency=str(maps) if elsewhere else "auto").build().train
+    assert train.maps.path("001") == maps / "train2017" / "001.png"
+    assert train.saliency(1).all()
+
+
+# ---- many instances -------------------------------------------------------------------------------------------------
+
+
+def painted(things: list[dict], size: tuple[int, int]) -> np.ndarray:
+    """Smaller over larger, of equal ones the later over the earlier: all decoded first."""
+    from pycocotools import mask as coding
+
+    shapes = []
+    for one in things:
+        packed = coding.frPyObjects(one["segmentation"], *size)
+        shapes.append(coding.decode(coding.merge(packed) if isinstance(packed, list) else packed).astype(bool))
+    expected = np.zeros(size, dtype=np.uint8)
+    for place in sorted(range(len(things)), key=lambda place: -shapes[place].sum()):
+        expected[shapes[place]] = 1 + [3, 17].index(things[place]["category_id"])
+    return expected
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("seed", range(5))
+def test_instances_lie_over_each_other_by_the_area_that_is_drawn_of_them(coco, seed):
+    rng, things = np.random.default_rng(seed), []
+    for _ in range(40):  # triangles that reach out of the picture, and run lengths; many of the same size
+        polygon = [rng.integers(-2, 9, 6).tolist(), rng.integers(-2, 9, 8).tolist()][: rng.integers(1, 3)]
+        start, length = rng.integers(0, HEIGHT * WIDTH - 9), rng.integers(1, 9)
+        runs = {"size": [HEIGHT, WIDTH], "counts": [int(start), int(length), int(HEIGHT * WIDTH - start - length)]}
+        things.append(thing(0, int(rng.choice([3, 17])), polygon if rng.random() < 0.5 else runs))
+    for count in (3, 10, 40):
+        write_instances(coco, "train", things[:count])
+        mask = CocoConfig(path=str(coco)).build().train.mask(0)
+        assert np.array_equal(mask, painted(things[:count], (HEIGHT, WIDTH)))
+
+
+def test_instances_are_drawn_one_at_a_time(coco):
+    """A picture from the air has thousands: all at once they would take gigabytes."""
+    side, count = 400, 50
+    images = [{"id": 0, "file_name": "000.jpg", "height": side, "width": side}]
+    write_instances(coco, "train", [thing(0, 17, box(i, i, i + 9, i + 9)) for i in range(count)], images=images)
+    train = CocoConfig(path=str(coco)).build().train
+    tracemalloc.start()
+    assert (train.mask(0) == 2).any()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < count / 4 * side**2

@@ -75,6 +75,9 @@ def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_
         ("\n".join(map(str, range(255))), r"must name 1 to 253 classes, .* names 255\. A mask's byte has no room"),
         ("cat\ndog\n\ncat\n", 'names "cat" more than once, as classes 1 and 3'),
         ("background\ncat\n", 'names "background" as class 1. Take that line out'),
+        ("Background\ncat\n", 'names "Background" as class 1. Take that line out'),
+        ("__ignore__\n_background_\ncat\n", 'names "__ignore__" as class 1. Take that line out'),
+        ("_background_\ncat\n", 'names "_background_" as class 1. Take that line out'),
     ],
 )
 def test_class_names_must_be_1_to_253_different_ones_without_the_background(make_folder_data, text, message):

@@ -98,3 +98,49 @@ def test_all_means_that_all_background_is_unknown():
     assert permanent_labels(y, old, everywhere).tolist() == [[UNKNOWN, 255, 255, 255]]
     assert temporary_labels(y, everywhere, first=3).tolist() == [[OTHER_FOREGROUND, OTHER_FOREGROUND, 2, 255]]
     assert coupled_labels(y, old.long(), everywhere).tolist() == [[UNKNOWN, 2, 4, 255]]
+
+
+# ---- the files of maps ----------------------------------------------------------------------------------------------
+
+VALUES = np.array([[0, 0, 3], [0, 255, 0]], dtype=np.uint8)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_a_map_stands_out_where_any_colour_is_not_zero_whatever_its_mode(make_folder_data, mode):
+    root = make_folder_data()
+    grey = Image.fromarray(VALUES)
+    written = grey.point(lambda value: 255 * (value > 0)).convert("1") if mode == "1" else grey.convert(mode)
+    if mode == "P":
+        written = grey.copy()
+        written.putpalette([7] * 768)  # its indices count
+    written.save(root / "saliency" / "picture_00.png")
+    with Image.open(root / "saliency" / "picture_00.png") as file:
+        assert file.mode == mode
+    assert np.array_equal(opened(root).train.saliency(0), VALUES > 0)
+
+
+@pytest.mark.parametrize(("channel", "counts"), [(0, True), (1, True), (2, True), (3, False)])
+def test_each_colour_of_a_map_counts_and_its_transparency_does_not(make_folder_data, channel, counts):
+    root, pixels = make_folder_data(), np.zeros((1, 2, 4), dtype=np.uint8)
+    pixels[0, 1, channel] = 1
+    Image.fromarray(pixels).save(root / "saliency" / "picture_00.png")
+    assert opened(root).train.saliency(0).tolist() == [[False, counts]]
+
+
+@pytest.mark.parametrize(("dtype", "mode"), [(np.uint16, "I;16"), (np.float32, "F")])
+def test_a_map_of_more_than_bytes_is_refused_as_a_map(make_folder_data, dtype, mode):
+    path = make_folder_data() / "saliency" / "picture_00.png"
+    Image.fromarray(VALUES.astype(dtype)).save(path, format="TIFF" if mode == "F" else "PNG")
+    with pytest.raises(UserError, match=rf"picture_00\.png has mode {mode}; a saliency map has .*8 bits") as caught:
+        opened(path.parents[1]).train.saliency(0)
+    assert "class" not in str(caught.value)
+
+
+def test_a_map_that_cannot_be_read_or_is_a_jpeg_is_named(make_folder_data):
+    path = make_folder_data() / "saliency" / "picture_00.png"
+    path.write_text("no map")
+    with pytest.raises(UserError, match=r"picture_00\.png is not a readable saliency map"):
+        opened(path.parents[1]).train.saliency(0)
+    Image.new("L", (64, 48)).save(path, format="JPEG")
+    with pytest.raises(UserError, match="is a JPEG, which mixes the values of neighbours"):
+        opened(path.parents[1]).train.saliency(0)

@@ -181,6 +181,20 @@ def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_pat
         assert np.array_equal(moved.picture(index).salient, memory.picture(index).salient)
 
 
+@pytest.mark.parametrize("first", ["train", "val"])
+def test_a_name_is_kept_only_if_no_split_calls_another_picture_so(tmp_path, first):
+    """COCO and ADE have pictures of equal names in train and in val."""
+    kept(tmp_path / "here", size=2)
+    memory = ReplayMemory.load(tmp_path / "here", SOURCE.train)
+    own, other = (entry.name for entry in memory.entries)
+    same, another = (Part(SOURCE.train, [SOURCE.train.names.index(name)]) for name in (own, other))
+    another.names = [own]
+    memory.move(tmp_path / "there", [same, another] if first == "train" else [another, same])
+    assert [e.name for e in ReplayMemory.load(tmp_path / "there", NoPictures()).entries] == [f"old/{own}", other]
+    memory.move(tmp_path / "twice", [same, same])
+    assert [e.name for e in ReplayMemory.load(tmp_path / "twice", NoPictures()).entries] == [own, other]
+
+
 def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
     kept(tmp_path / "here", size=2, store="copy")
     here = ReplayMemory.load(tmp_path / "here", NoPictures())

@@ -9,6 +9,7 @@ from PIL import Image
 
 from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
+from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.stream import BatchStream
@@ -155,3 +156,51 @@ def test_labels_of_another_size_are_refused(after_two_steps):
     after_two_steps.show("sampled", view(2))
     with pytest.raises(UserError, match="not of the size of its picture"):
         after_two_steps.picture(0)
+
+
+def test_what_was_not_labelled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
+    """A later step may label pixels as its class that the step which stored the picture was told to leave out."""
+    shown = [i for i, entry in enumerate(after_two_steps.entries) if entry.name in names_of(2)]
+    index = next(i for i in shown if (truth(after_two_steps.entries[i].name) == 3).any())
+    entry = after_two_steps.entries[index]
+    stored = np.full(truth(entry.name).shape, 255, dtype=np.uint8)
+    stored[:, :24] = 0
+    Image.fromarray(stored).save(entry.folder / "labels" / f"{entry.name}.png")
+    expected = np.where(stored == 255, 255, np.where(np.isin(truth(entry.name), [3, 255]), truth(entry.name), 0))
+    after_two_steps.show("annotated", view(2))
+    assert np.array_equal(after_two_steps.picture(index).labels, expected)
+    after_two_steps.save(tmp_path / "saved", view(2), MemoryConfig(), "annotated")
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "saved" / "labels" / f"{entry.name}.png")), expected)
+
+
+@pytest.fixture
+def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepView]:
+    """A memory with copies of pictures that the data has in another size now, and the next step's view of these."""
+    scenario, views = ScenarioConfig(name="1-1").build("folder", ("red", "green", "blue")), []
+    for name, step, size in (("before", 0, (48, 64)), ("after", 1, (24, 32))):
+        train = FolderConfig(path=str(make_folder_data(name, size=size))).build().train
+        views.append(StepView(train, scenario, scenario.steps[step]))
+    config = MemoryConfig(size=30, store="copy")
+    memory = update(ReplayMemory([], views[0].split, ()), views[0], config, 0, lambda _: [])
+    memory.save(tmp_path / "memory", views[0], config, "annotated")
+    return ReplayMemory.load(tmp_path / "memory", views[1].split), views[1]
+
+
+@pytest.mark.parametrize("labels", ["annotated", "current", "oracle"])
+def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resized, labels):
+    memory, now = resized
+    names = {now.name(i) for i in range(len(now))}
+    index = next(i for i, entry in enumerate(memory.entries) if entry.name in names)
+    if labels == "oracle":
+        memory.oracle = now.scenario.oracle_table(now.step)
+    else:
+        memory.show(labels, now)
+    why = rf"{memory.entries[index].name} is no longer of the size it had when it was stored \(64x48, now 32x24\)"
+    with pytest.raises(UserError, match=why):
+        memory.picture(index)
+
+
+def test_a_memory_is_not_saved_with_labels_of_two_sizes(resized, tmp_path):
+    memory, now = resized
+    with pytest.raises(UserError, match="is no longer of the size it had when it was stored"):
+        memory.save(tmp_path / "saved", now, MemoryConfig(store="copy"), "annotated")

@@ -106,6 +106,16 @@ def test_whole_pictures_from_memory_are_not_cropped(memory):
         assert torch.allclose(height * 48, width * 32, rtol=1e-3)  # 32 x 48 keeps its shape: nothing is cut off
 
 
+def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fits(memory):
+    """Few are remembered and each is seen often: always alike, the network would know them by heart."""
+    largest = 32 * 32 / 48  # as high as a picture of 32 x 48 is on a canvas of 32 x 32
+    heights = torch.cat([stream(memory)[iteration].wholes.boxes for iteration in range(20)])
+    heights = heights[:, 2] - heights[:, 0]
+    assert heights.max() <= largest + 1e-3
+    assert heights.max() > 0.9 * largest
+    assert largest / 2 - 1e-3 <= heights.min() < 0.6 * largest  # the smallest scale of crops is a half
+
+
 def test_without_wholes_there_are_none(memory):
     assert stream(memory, plan=BatchPlan(2))[0].wholes is None
 

@@ -65,6 +65,12 @@ def test_masks_and_lists_of_voc_can_be_chosen(voc):
     assert list(VocConfig(path=str(voc), masks="SegmentationClass").build().train.names) == ["2007_1"]
 
 
+@pytest.mark.parametrize("masks", ["SegmentationClassAug/", "./SegmentationClassAug"])
+def test_the_augmented_list_goes_with_the_augmented_masks_however_their_folder_is_written(voc, masks):
+    assert list(VocConfig(path=str(voc), masks=masks).build().train.names) == ["2007_1", "2011_3"]
+    assert list(VocConfig(path=str(voc), masks=str(voc / masks)).build().train.names) == ["2007_1", "2011_3"]
+
+
 def test_voc_takes_its_saliency_maps_by_name(voc):
     for name in ("2007_1", "2011_3"):
         save_mask(voc / "saliency_map" / f"{name}.png", [[0, 1, 1], [0, 255, 0]])
@@ -156,3 +162,13 @@ def test_an_ade_folder_without_masks_is_named(ade):
     (ade / "annotations" / "validation" / "ADE_val_1.png").unlink()
     with pytest.raises(UserError, match=r"annotations/validation names no pictures"):
         AdeConfig(path=str(ade)).build()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_maps_of_ade_lie_in_a_folder_for_each_part(ade, tmp_path, elsewhere):
+    maps = tmp_path / "maps" if elsewhere else ade / "saliency_map"
+    for name in ("ADE_train_1", "ADE_train_2"):
+        save_mask(maps / "training" / f"{name}.png", [[0, 1, 255]])
+    source = AdeConfig(path=str(ade), saliency=str(maps) if elsewhere else "auto").build()
+    assert source.train.maps.path("ADE_train_1") == maps / "training" / "ADE_train_1.png"
+    assert source.train.saliency(1).tolist() == [[False, True, True]]

@@ -40,6 +40,7 @@ def test_mask_values_are_the_new_datas_and_labels_the_old_order():
         {"steps": [["cat"], []]},
         {"steps": [["cat"], ["cat"]]},
         {"steps": [["background"]]},
+        {"steps": [["_Background_"]]},
         {"steps": [[f"c{i}" for i in range(255)]]},
     ],
 )

@@ -257,3 +257,10 @@ def test_a_data_set_with_ambiguous_classes_is_refused():
 def test_values_that_mean_nothing_are_refused_when_the_settings_are_made(wrong):
     with pytest.raises(UserError, match=f"scenario.{next(iter(wrong))}"):
         ScenarioConfig(name="1-1", **wrong)
+
+
+@pytest.mark.parametrize("name", ["Background", "_background_", "__BACKGROUND__", " background"])
+def test_the_background_is_no_class_however_a_tool_writes_it(name):
+    with pytest.raises(UserError, match=f'the data set drawn has a class "{name}"; background is mask value 0'):
+        ScenarioConfig(name="1-1").build("drawn", (name, "cat"))
+    assert ScenarioConfig(name="1-1").build("drawn", ("back ground", "backgrounds")).order  # these are others

@@ -16,7 +16,7 @@ from ipseg.data.filed import FileSplit, in_both, require_exists, some, without_m
 from ipseg.data.index import MaskFacts, mask_facts
 from ipseg.data.masks import UnknownValueError
 from ipseg.data.parallel import on_all_cores
-from ipseg.data.pictures import read_image, read_labels
+from ipseg.data.pictures import read_image, read_salient
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source, unequal
 from ipseg.errors import UserError
@@ -167,7 +167,7 @@ def _look_at(split: FileSplit, *, with_images: bool, maps_needed: bool) -> Split
     pictures = [_path(split.image_path, index) if with_images else None for index in every]
     images = _sizes(pictures, read_image, "looking at images")
     salient = [_path(partial(_map_path, split, needed=maps_needed), index) for index in every]
-    maps = _sizes(salient, read_labels, "looking at saliency maps")
+    maps = _sizes(salient, read_salient, "looking at saliency maps")
     return SplitFindings(
         pictures=len(split.names),
         images=_there(images),

@@ -16,7 +16,7 @@ from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, 
 from ipseg.apps.predict import save_png, stamp
 from ipseg.data.filed import FileSplit, MaskReader
 from ipseg.data.masks import ColourMasks, IndexMasks
-from ipseg.data.pictures import read_labels
+from ipseg.data.pictures import read_salient
 from ipseg.data.source import Source, Split, require_equal
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -124,7 +124,7 @@ def own_picture(path: Path, mask: Path | None, saliency: Path | None, recipe: Re
         return Subject(path.name, image)
     if mask is None or saliency is None:
         raise UserError("--mask and --saliency go together: label maps are made of both.")
-    return _equal_sizes(path.name, image, mask_reader(recipe, scenario)(mask), read_labels(saliency) > 0)
+    return _equal_sizes(path.name, image, mask_reader(recipe, scenario)(mask), read_salient(saliency))
 
 
 def mask_reader(recipe: Recipe, scenario: Scenario) -> MaskReader:

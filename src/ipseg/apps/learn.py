@@ -18,6 +18,7 @@ from ipseg.engine.experiment import run as run_recipe
 from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
+from ipseg.engine.start import left_open
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing, write_json
 from ipseg.progress import silence
@@ -89,6 +90,7 @@ def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     )
     with whole_or_nothing(out) as partial:
         folder = RunFolder(partial)
+        folder.learns_from(left_open(plan.source.train))
         folder.create(plan.recipe, plan.scenario)
         folder.take_from(plan.base, plan.steps, memory=False)
         remembered.move(folder.step(last) / "memory", [plan.source.train, plan.source.val])

@@ -10,11 +10,11 @@ from typing import Any
 
 from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
-from ipseg.engine.base_step import shared_base
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.idle import idle
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.engine.recipe_files import with_base, with_changes
+from ipseg.engine.start import left_open, to_be_taken
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 
@@ -56,8 +56,9 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan
         source = recipe.source()
         scenario = recipe.scenario.build(source.name, source.classes)
         place.require_fitting(scenario)
+        place.learns_from(left_open(source.train))
         method.begin_step(scenario.steps[0])
-        base = shared_base(recipe, scenario)
+        base = to_be_taken(recipe, scenario, place)
     except UserError as error:
         return Plan("\n".join(lines), error)
     if isinstance(source.train, FileSplit):

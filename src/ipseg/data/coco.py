@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipseg.data.coco_json import Annotations, read_annotations, stamp
+from ipseg.data.coco_json import Annotations, read_annotations
 from ipseg.data.coco_masks import InstanceMasks, PanopticMasks
 from ipseg.data.filed import Files, FileSplit, MaskReader, checked_names, complete, require_exists, require_inside
 from ipseg.data.maps import Maps, SaliencySetting
@@ -79,8 +79,8 @@ class CocoConfig(SaliencySetting):
     def _masks(self, root: Path, path: Path, images: Path, annotations: Annotations) -> tuple[Files, MaskReader]:
         if annotations.panoptic:
             folder = path.with_suffix("")
-            reader = PanopticMasks(path, stamp(path), folder, self.crowd)
+            reader = PanopticMasks(path, annotations.stamp, folder, self.crowd)
             return Files.below(folder, root, (".png",)), reader
         # An instance mask has no file: it is drawn from the JSON, and the picture's path says which.
         drawn = Files(images, (), {name: images / picture.file for name, picture in annotations.pictures.items()})
-        return drawn, InstanceMasks(path, stamp(path), images, self.crowd)
+        return drawn, InstanceMasks(path, annotations.stamp, images, self.crowd)

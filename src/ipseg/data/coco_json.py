@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
+from unicodedata import normalize
 
 from ipseg.data.filed import as_name
 from ipseg.errors import UserError
-from ipseg.scenario.split import BACKGROUND, MAX_CLASSES
+from ipseg.scenario.split import BACKGROUND, MAX_CLASSES, is_background
 
 T = TypeVar("T")
+
+Stamp = tuple[int, int]
+"""Another file under the same name has another: its time of change and its size."""
 
 MOST_PIXELS = 178_956_970  # Pillow reads no larger picture
 
@@ -47,12 +51,20 @@ class Annotations:
     """In the order of their numbers; the first has mask value 1."""
     pictures: Mapping[str, AnnotatedPicture]
     panoptic: bool
+    stamp: Stamp
+    """Of the file when it was read."""
 
 
-def read_annotations(path: Path, tree: str = "") -> Annotations:
-    """Read a file, once a process as long as it stays the same: big ones take many seconds."""
+def read_annotations(path: Path, tree: str = "", opened: Stamp | None = None) -> Annotations:
+    """Read a file, once a process as long as it stays the same: big ones take many seconds.
+
+    opened: its stamp when the data was opened. What its numbers stand for may be something else in another file.
+    """
     try:
-        return _read(path, stamp(path))
+        stamp = _stamp(path)
+        if opened is not None and stamp != opened:
+            raise UserError(f"{path} has changed since the data was opened. Start the command again.")
+        return _read(path, stamp)
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Expected:\n{tree}") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -66,14 +78,13 @@ def read_annotations(path: Path, tree: str = "") -> Annotations:
         ) from error
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Another file under the same name has another: its time of change and its size."""
+def _stamp(path: Path) -> Stamp:
     found = path.stat()
     return found.st_mtime_ns, found.st_size
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _: tuple[int, int]) -> Annotations:
+def _read(path: Path, stamp: Stamp) -> Annotations:
     data = json.loads(path.read_bytes())
     values, classes = _categories(path, data["categories"])
     by_id: dict[Any, AnnotatedPicture] = {}
@@ -90,10 +101,10 @@ def _read(path: Path, _: tuple[int, int]) -> Annotations:
     for one in data["annotations"]:
         picture = _look_up(path, "image_id", one["image_id"], by_id)
         for part in one["segments_info"] if panoptic else [one]:
-            value = _look_up(path, "category_id", part["category_id"], values)
+            value = _look_up(path, "category_id", _number(part["category_id"]), values)
             shape = int(part["id"]) if panoptic else part["segmentation"]
             picture.regions.append(Region(value, bool(int(part.get("iscrowd") or 0)), shape))
-    return Annotations(classes, pictures, panoptic)
+    return Annotations(classes, pictures, panoptic, stamp)
 
 
 def _categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int, int], tuple[str, ...]]:
@@ -101,14 +112,25 @@ def _categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int, int
     for one in listed:
         if not isinstance(one["name"], str) or len(one["name"].strip().splitlines()) != 1:
             raise UserError(f"{path}: category {one['id']} is called {one['name']!r}; a name is one line of text.")
-    names = {int(one["id"]): one["name"].strip() for one in sorted(listed, key=lambda one: int(one["id"]))}
+        if is_background(one["name"].strip()):
+            raise UserError(
+                f'{path}: category {one["id"]} is called "{one["name"]}". Take it out, with its annotations: '
+                f"{BACKGROUND} is what nothing covers, without being named."
+            )
+    ordered = sorted(listed, key=lambda one: int(one["id"]))
+    names = {int(one["id"]): normalize("NFC", one["name"].strip()) for one in ordered}
     classes = tuple(names.values())
-    if not 1 <= len(classes) <= MAX_CLASSES or len(set(classes)) != len(listed) or BACKGROUND in classes:
+    if not 1 <= len(classes) <= MAX_CLASSES or len(set(classes)) != len(listed):
         raise UserError(
             f"{path} must have 1 to {MAX_CLASSES} different categories, none called {BACKGROUND}; "
             f"it has {len(listed)}. A mask's byte has no room for more."
         )
     return {number: value for value, number in enumerate(names, start=1)}, classes
+
+
+def _number(given: Any) -> Any:
+    """Of a category; some tools write it in quotes, in one place or in both."""
+    return int(given) if isinstance(given, str) else given
 
 
 def _look_up(path: Path, key: str, number: Any, known: Mapping[Any, T]) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipseg.data.coco_json import AnnotatedPicture, Region, read_annotations
+from ipseg.data.coco_json import AnnotatedPicture, Region, Stamp, read_annotations
 from ipseg.data.filed import as_name
 from ipseg.data.masks import UnknownValueError
 from ipseg.data.pictures import read_colours
@@ -29,15 +31,15 @@ _ONE_AT_A_TIME = threading.Lock()
 @dataclass(frozen=True)
 class _JsonMasks:
     json: Path
-    stamp: tuple[int, int]
-    """Of the JSON: what was kept of an older one is not taken for this one's."""
+    stamp: Stamp
+    """Of the JSON: what was kept of an older one is not taken for this one's, nor is this one's for a later one's."""
     folder: Path
     """Of the files that the masks are asked for by."""
     crowd: str
 
     def _picture(self, path: Path) -> AnnotatedPicture:
         name = as_name(os.path.relpath(path, self.folder).replace(os.sep, "/"))
-        return read_annotations(self.json).pictures[name]
+        return read_annotations(self.json, opened=self.stamp).pictures[name]
 
     def _value(self, region: Region) -> int:
         return IGNORE if region.crowd and self.crowd == "ignore" else region.value
@@ -50,10 +52,11 @@ class InstanceMasks(_JsonMasks):
     def __call__(self, path: Path) -> Mask:
         picture = self._picture(path)
         mask = np.zeros((picture.height, picture.width), dtype=np.uint8)
-        shapes = [(_shape(region.shape, picture, self.json), region) for region in picture.regions]
-        # Smaller over larger: what is held or worn lies before the one who holds it more often than behind.
-        for shape, region in sorted(shapes, key=lambda pair: -int(pair[0].sum())):
-            mask[shape] = self._value(region)
+        with _naming(picture, self.json):
+            packed = [(_packed(region.shape, mask.shape), region) for region in picture.regions]
+            # Smaller over larger: what is held or worn lies before the one who holds it more often than behind.
+            for shape, region in sorted(packed, key=lambda pair: -_area(pair[0])):
+                mask[_decoded(shape)] = self._value(region)  # one at a time: aerial pictures have thousands
         return mask
 
 
@@ -74,23 +77,41 @@ class PanopticMasks(_JsonMasks):
         return np.array([values[int(number)] for number in found], dtype=np.uint8)[inverse].reshape(numbers.shape)
 
 
-def _shape(given: Any, picture: AnnotatedPicture, json: Path) -> NDArray[np.bool_]:
-    """Where the region is. Polygons: [[x, y, x, y, ...], ...]. Run lengths: {counts, size}, packed as text or not."""
-    coding = _pycocotools()
-    size = (picture.height, picture.width)
+@contextmanager
+def _naming(picture: AnnotatedPicture, json: Path) -> Iterator[None]:
+    """Say of which picture a region is that cannot be drawn."""
     try:
-        if isinstance(given, list):
-            areas = [polygon for polygon in map(_polygon, given) if len(polygon) >= 6]  # two points enclose nothing
-            if not areas:
-                return np.zeros(size, dtype=bool)
-            packed = coding.merge(coding.frPyObjects(areas, *size))
-        else:
-            packed = coding.frPyObjects({"size": list(size), "counts": _run_lengths(given, size)}, *size)
-        with _ONE_AT_A_TIME, warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return np.asarray(coding.decode(packed), dtype=bool)
+        yield
+    except UserError:
+        raise
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         raise UserError(f"{json} has a region of {picture.file} that cannot be drawn ({error!r}).") from error
+
+
+def _packed(given: Any, size: tuple[int, ...]) -> Any:
+    """The region as pycocotools packs it, a few bytes.
+
+    Polygons: [[x, y, x, y, ...], ...]. Run lengths: {counts, size}, packed as text or not.
+    """
+    coding = _pycocotools()
+    if not isinstance(given, list):
+        return coding.frPyObjects({"size": list(size), "counts": _run_lengths(given, size)}, *size)
+    areas = [polygon for polygon in map(_polygon, given) if len(polygon) >= 6]  # two points enclose nothing
+    if not areas:
+        return coding.frPyObjects({"size": list(size), "counts": [size[0] * size[1]]}, *size)
+    return coding.merge(coding.frPyObjects(areas, *size))
+
+
+def _area(packed: Any) -> int:
+    """Its pixels."""
+    return int(_pycocotools().area(packed))
+
+
+def _decoded(packed: Any) -> NDArray[np.bool_]:
+    """Where the region is."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():  # pycocotools 2.0.11 meets numpy 2 in a way that will go
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return np.asarray(_pycocotools().decode(packed), dtype=bool)
 
 
 def _polygon(given: list[float]) -> list[float]:
@@ -103,7 +124,7 @@ def _polygon(given: list[float]) -> list[float]:
     return [float(point) for point in points]
 
 
-def _run_lengths(given: dict[str, Any], size: tuple[int, int]) -> list[int]:
+def _run_lengths(given: dict[str, Any], size: tuple[int, ...]) -> list[int]:
     """Checked: where they end before the picture does, pycocotools leaves in the rest what the memory held before."""
     if tuple(given["size"]) != size:
         raise ValueError(f"its size is {given['size']}, the picture's {list(size)}")

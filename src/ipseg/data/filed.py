@@ -179,7 +179,10 @@ def require_folders(root: Path, needed: Iterable[str], kind: str, tree: str) -> 
 
 
 def read_lines(path: Path, root: Path, tree: str) -> list[str]:
-    """The lines that say something; a byte order mark, as some editors write, is no part of the first."""
+    """The lines that say something; a byte order mark, as some editors write, is no part of the first.
+
+    One letter may be written in two ways, as in names of files: one of them.
+    """
     require_inside(path, root)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -187,12 +190,12 @@ def read_lines(path: Path, root: Path, tree: str) -> list[str]:
         raise UserError(f"{path} is missing. Expected:\n{tree}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a text file in UTF-8 ({error}).") from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.strip() for line in normalize("NFC", text).splitlines() if line.strip()]
 
 
 def read_names(path: Path, root: Path, tree: str) -> list[str]:
     """The names in a split file: inside the folder, each once."""
-    return checked_names([normalize("NFC", line) for line in read_lines(path, root, tree)], str(path), tree)
+    return checked_names(read_lines(path, root, tree), str(path), tree)
 
 
 def checked_names(names: list[str], where: str, tree: str) -> list[str]:
@@ -241,11 +244,19 @@ def require_files(split: FileSplit, split_name: str, tree: str) -> None:
     for files in (split.images, split.masks):
         missing = [name for name in split.names if name not in files.paths]
         if missing:
+            _require_bare(missing[0], files, split_name, tree)
             more = f" {len(missing)} of {len(split.names)} are: {some(missing)}." if len(missing) > 1 else ""
             raise UserError(
                 f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
                 f"but the split {split_name} names it.{more} Expected:\n{tree}"
             )
+
+
+def _require_bare(name: str, files: Files, split_name: str, tree: str) -> None:
+    """Raise if the name would be there without its suffix: it is the list that is wrong, and no file is missing."""
+    suffixed = PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+    if suffixed and (bare := as_name(name)) in files.paths:
+        raise UserError(f"the split {split_name} names {name}; write names without suffix: {bare}. Expected:\n{tree}")
 
 
 def some(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from ipseg.data.maps import Maps, SaliencyFrom, SaliencySetting
 from ipseg.data.masks import Colour, ColourMasks, IndexMasks
 from ipseg.data.source import Source
 from ipseg.errors import UserError, require_between
-from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES
+from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
 TREE = """\
     PATH/
@@ -31,11 +31,13 @@ TREE = """\
       images/        NAME.jpg, .png, ...
       masks/         NAME.png, one byte a pixel: the class; or colours
       saliency/      NAME.png, not zero where something stands out (optional)
-      train.txt      names of the training pictures (optional, together with val.txt)
+      train.txt      names of the training pictures, one a line, without suffix (optional, together with val.txt)
       val.txt        names of the validation pictures"""
 
 IGNORED = "ignore"
 """In a list with colours: the name of the colour that is neither trained on nor counted."""
+LABELME_IGNORED = "__ignore__"
+"""What labelme calls it. Its lists begin with this and `_background_`, which would make them the classes 1 and 2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +104,15 @@ def _classes(root: Path) -> tuple[tuple[str, ...], MaskReader]:
         return tuple(lines), IndexMasks(len(lines))
     if len(colours) < len(lines):
         raise UserError(f'{path}: "{lines[pairs.index(None)]}" has no colour, but "{colours[0][0]}" has one.')
+    colours = [(_meant(name), colour) for name, colour in colours]
     names = [name for name, _ in colours if name not in (BACKGROUND, IGNORED)]
     _require_classes(path, names)
     return tuple(names), _colour_masks(path, names, colours)
+
+
+def _meant(name: str) -> str:
+    """The name, or ours for what is no class."""
+    return BACKGROUND if is_background(name) else IGNORED if name == LABELME_IGNORED else name
 
 
 def _split_colour(line: str) -> tuple[str, Colour] | None:
@@ -140,11 +148,12 @@ def _colour_masks(path: Path, names: Sequence[str], colours: Sequence[tuple[str,
 
 
 def _require_classes(path: Path, names: Sequence[str]) -> None:
-    if BACKGROUND in names:
-        raise UserError(
-            f'{path} names "{BACKGROUND}" as class {names.index(BACKGROUND) + 1}. Take that line out: background is '
-            "mask value 0 without being named, and the first line is mask value 1."
-        )
+    for value, name in enumerate(names, start=1):
+        if is_background(name) or name == LABELME_IGNORED:
+            raise UserError(
+                f'{path} names "{name}" as class {value}. Take that line out: background is mask value 0 and not '
+                "labelled is 255 without being named, and the first line is mask value 1."
+            )
     most, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
         places = " and ".join(str(value) for value, name in enumerate(names, start=1) if name == most)

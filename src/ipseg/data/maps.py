@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from ipseg.data.filed import Files
-from ipseg.data.pictures import read_labels
+from ipseg.data.held_out import Part
+from ipseg.data.pictures import read_salient
 from ipseg.data.source import Saliency
 from ipseg.errors import UserError
 from ipseg.saliency.fallback import salient
@@ -20,6 +21,7 @@ from ipseg.scenario.split import IGNORE
 
 if TYPE_CHECKING:
     from ipseg.data.filed import FileSplit
+    from ipseg.data.source import Split
 
 Way: TypeAlias = Literal["given", "fallback", "all", "none", "oracle"]
 Named: TypeAlias = Literal["auto", "given", "fallback", "all", "none", "oracle"]
@@ -46,6 +48,18 @@ class SaliencySetting:
     def oracle(self) -> list[str]:
         """Settings that see labels a step must not see."""
         return ["data.saliency=oracle"] if self.saliency == "oracle" else []
+
+
+def is_path(setting: object) -> bool:
+    """Whether `data.saliency` names a folder of maps, and none of the ways."""
+    return isinstance(setting, str) and setting not in get_args(Named)
+
+
+def way_of(split: Split) -> Way | None:
+    """How a split's pictures get their saliency: what `auto` came to. None where no setting says it."""
+    whole = split.whole if isinstance(split, Part) else split
+    maps = getattr(whole, "maps", None)
+    return maps.way if isinstance(maps, Maps) else None
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class Maps:
         """Where something stands out of a picture."""
         path = self.path(split.names[index])
         if path is not None:
-            return read_labels(path) > 0
+            return read_salient(path)
         if self.way == "fallback":
             return salient(split.image(index))
         mask = split.mask(index)

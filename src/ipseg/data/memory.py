@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,10 +95,11 @@ class ReplayMemory:
         copy = _copy_of(entry, entry.folder)
         image = read_image(copy) if copy.is_file() else self.split.image(position(self.split, entry.name))
         salient = read_labels(entry.folder / "saliency" / f"{entry.name}.png") > 0
-        if image.shape[:2] != salient.shape:
-            raise UserError(f"memory: {entry.name} is no longer of the size it had when it was stored.")
+        _require_size(entry, salient.shape, image.shape[:2])
         stored = np.array([name in entry.classes for name in self.order])
         full = None if self.oracle is None else self.oracle[self.split.mask(position(self.split, entry.name))]
+        if full is not None:
+            _require_size(entry, salient.shape, full.shape)
         return Picture(image, self._labels(entry, salient.shape), salient, stored, full)
 
     def _labels(self, entry: Entry, shape: tuple[int, ...]) -> Mask:
@@ -114,7 +116,7 @@ class ReplayMemory:
             raise UserError(f"memory: the labels of {entry.name} are not of the size of its picture.")
         if entry.name in self._annotated:
             view, place = self._annotated[entry.name]
-            labels = _both(labels, view.picture(place).labels)
+            labels = _both(entry, labels, view.picture(place).labels)
         return labels
 
     def save(self, folder: Path, view: StepView, config: MemoryConfig, labels: MemLabels | None = None) -> None:
@@ -128,7 +130,7 @@ class ReplayMemory:
                 _write_png(_copy_of(entry, folder), picture.image)
             had = picture.labels if entry.folder is None else _stored_labels(entry)
             if labels == "annotated" and had is not None and entry.name in new:
-                had = _both(had, view.picture(new[entry.name]).labels)
+                had = _both(entry, had, view.picture(new[entry.name]).labels)
             if labels in ("annotated", "sampled") and had is not None:
                 _write_png(_labels_of(entry, folder), had)
         write_json(folder / "manifest.json", self._manifest(config))
@@ -140,15 +142,16 @@ class ReplayMemory:
     def move(self, folder: Path, coming: Sequence[Split]) -> None:
         """Write it with copies of its pictures, so that it needs its data set no longer.
 
-        Where the data that comes next has another picture of the same name, the remembered one gets a new name. One
-        that comes again keeps its name, by which the next step finds what it annotates there.
+        Where a split of the data that comes next has another picture of the same name, the remembered one gets a new
+        name. One that comes again keeps its name, by which the next step finds what it annotates there.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        theirs = {name: (split, place) for split in coming for place, name in enumerate(split.names)}
-        used, moved = {*theirs, *(entry.name for entry in self.entries)}, []
+        theirs = [{name: place for place, name in enumerate(split.names)} for split in coming]
+        used, moved = {*chain(*theirs), *(entry.name for entry in self.entries)}, []
         for index, entry in enumerate(self.entries):
             new, picture = entry, self.picture(index)
-            if entry.name in theirs and not _shows(*theirs[entry.name], picture.image):
+            having = [(split, own[entry.name]) for split, own in zip(coming, theirs, strict=True) if entry.name in own]
+            if not all(_shows(split, place, picture.image) for split, place in having):
                 while new.name in used:
                     new = replace(new, name=f"old/{new.name}")
                 used.add(new.name)
@@ -225,8 +228,18 @@ def _stored_labels(entry: Entry) -> Mask | None:
     return read_labels(path) if path is not None and path.is_file() else None
 
 
-def _both(stored: Mask, now: Mask) -> Mask:
+def _require_size(entry: Entry, stored: tuple[int, ...], now: tuple[int, ...]) -> None:
+    """Raise if the data shows a picture in another size than the one that is remembered."""
+    if stored != now:
+        raise UserError(
+            f"memory: {entry.name} is no longer of the size it had when it was stored ({stored[1]}x{stored[0]}, now "
+            f"{now[1]}x{now[0]}). Bring back the data as it was, or begin another run."
+        )
+
+
+def _both(entry: Entry, stored: Mask, now: Mask) -> Mask:
     """Labels that a picture was stored with, and where they say nothing those of the step that shows it again."""
+    _require_size(entry, stored.shape, now.shape)
     both: Mask = np.where(stored == 0, now, stored)
     return both
 

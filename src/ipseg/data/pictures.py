@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL.ExifTags import Base
 
-from ipseg.data.source import Image, Mask
+from ipseg.data.source import Image, Mask, Saliency
 from ipseg.errors import UserError
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
 """Pillow stretches grey PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
+COLOURS = {"1": 1, "L": 1, "LA": 1, "P": 1, "PA": 1, "RGB": 3, "RGBA": 3, "RGBX": 3}
+"""Pillow's modes of bytes in which 0 is black, and how many of their bytes are colour: the rest is transparency."""
 TURNS = {
     2: Pillow.Transpose.FLIP_LEFT_RIGHT,
     3: Pillow.Transpose.ROTATE_180,
@@ -91,6 +93,23 @@ def read_colours(path: Path) -> Image:
         return np.array(opened.convert("RGB"))
 
     return _read(path, "mask", take)
+
+
+def read_salient(path: Path) -> Saliency:
+    """(H, W): a saliency map, true where it is not 0 (with a palette: of another index), in any of its colours."""
+
+    def take(opened: Pillow.Image) -> Saliency:
+        _require_exact(path, opened)
+        if opened.mode not in COLOURS:
+            raise UserError(
+                f"{path} has mode {opened.mode}; a saliency map has bytes, grey or in colours, that are not zero where "
+                "something stands out. Save it anew as a grey PNG of 8 bits, or of 1."
+            )
+        values = np.array(opened)
+        salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLOURS[opened.mode]] != 0).any(axis=-1)
+        return salient
+
+    return _read(path, "saliency map", take)
 
 
 def _require_exact(path: Path, opened: Pillow.Image) -> None:

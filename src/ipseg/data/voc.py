@@ -18,7 +18,7 @@ TREE = f"""\
       JPEGImages/                NAME.jpg
       {AUG}/      NAME.png, a palette: classes 1 to 20, 0 background, 255 not labelled
                                  (VOC's masks and those of SBD; or SegmentationClass/, VOC's alone)
-      {LISTS}/   train_aug.txt or train.txt, and val.txt: one name a line
+      {LISTS}/   train_aug.txt or train.txt, and val.txt: one name a line, without suffix
       saliency_map/              NAME.png, not zero where something stands out (optional)"""
 
 
@@ -67,7 +67,8 @@ class VocConfig(SaliencySetting):
         if not lists.is_dir():
             return checked_names(sorted(masks.paths), str(masks.folder), TREE), []
         if train is None:
-            train = "train_aug" if self._masks == AUG and (lists / "train_aug.txt").is_file() else "train"
+            augmented = root / self._masks == root / AUG  # as paths: one may be written in several ways
+            train = "train_aug" if augmented and (lists / "train_aug.txt").is_file() else "train"
         has_val = self.val != "val" or (lists / "val.txt").is_file()  # one that is asked for must be there
         return (
             read_names(lists / f"{train}.txt", root, TREE),

@@ -25,6 +25,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
+from ipseg.data.maps import SaliencySetting, is_path
+from ipseg.data.source import DataConfig
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import describe_system
 from ipseg.engine.tensors import load_tensors, save_tensors
@@ -67,6 +69,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._facts: dict[str, Any] = {}  # of the data, for run.json
 
     # ---- opening ------------------------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ class RunFolder:
         run = {
             "version": VERSION,
             "started": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "data": {"name": scenario.name.rpartition("/")[0], "classes": list(scenario.data_classes)},
+            "data": {"name": scenario.name.rpartition("/")[0], "classes": list(scenario.data_classes), **self._facts},
             **describe_system(),
         }
         write_json(self.path / "run.json", run)
@@ -155,8 +158,9 @@ class RunFolder:
     def _require_same(self, recipe: Recipe) -> None:
         own = make_recipe(self.settings())  # a setting that came since this run began has its default
         mine, given = flat(to_dict(own)), flat(to_dict(recipe))
+        free = FREE | MOVED | ({"data.saliency"} if _both_elsewhere(own.data, recipe.data) else set())
         changed = sorted(
-            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in FREE | MOVED
+            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in free
         )
         if changed:
             shown = "; ".join(f"{key} was {mine.get(key)}, is {given.get(key)}" for key in changed[:5])
@@ -172,6 +176,20 @@ class RunFolder:
                 f"{self.path} learned from data with the classes {', '.join(own)}; the data that is there now has "
                 f"{', '.join(scenario.data_classes)}. Name the run's own with --set data.path=..."
             )
+
+    def learns_from(self, facts: dict[str, Any]) -> None:
+        """Be told what of the data the recipe leaves open, before `create` writes it into run.json.
+
+        Raise if a run that goes on would switch to other saliency; earlier versions did not say which they had.
+        Pictures may be fewer by now: those of finished steps may be deleted.
+        """
+        now, own = facts.get("saliency"), (self._data() if self.begun else {}).get("saliency")
+        if now is not None and own not in (None, now):
+            raise UserError(
+                f"{self.path} began with saliency: {own}; as the data is now, that would be {now}. Move maps that came "
+                "since aside, or bring those back that were there; or begin another run with --out."
+            )
+        self._facts = facts
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -266,3 +284,8 @@ class RunFolder:
         path = self.path / "log.jsonl"
         with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+
+
+def _both_elsewhere(one: DataConfig, other: DataConfig) -> bool:
+    """Whether both take their saliency maps from a folder that they name: it may move as the data may."""
+    return all(isinstance(data, SaliencySetting) and is_path(data.saliency) for data in (one, other))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from ipseg.data.source import Source
+from ipseg.data.maps import way_of
+from ipseg.data.source import Source, Split
 from ipseg.data.view import StepView
 from ipseg.engine.base_step import SharedBase, shared_base
 from ipseg.engine.folder import RunFolder
@@ -35,7 +37,8 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     """Begin, or go on where the folder ends."""
     scenario = recipe.scenario.build(source.name, source.classes)
     folder.require_fitting(scenario)
-    base = shared_base(recipe, scenario) if _to_be_taken(recipe, folder) else None
+    folder.learns_from(left_open(source.train))
+    base = to_be_taken(recipe, scenario, folder)
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
     oracle = bool(list(recipe.method.oracle()))
@@ -49,12 +52,18 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     return Start(scenario, base, views, method)
 
 
-def _to_be_taken(recipe: Recipe, folder: RunFolder) -> bool:
-    """Whether a step of `init` is not here yet. Once all are, the other run may go."""
+def left_open(train: Split) -> dict[str, Any]:
+    """What numbers depend on and the recipe does not say: how much there is, and what `data.saliency: auto` came to."""
+    way = way_of(train)
+    return {"training_pictures": len(train.names)} | ({} if way is None else {"saliency": way})
+
+
+def to_be_taken(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:
+    """The steps of `init`, if one of them is not here yet. Once all are, the other run may go."""
     number = (recipe.init or "").rpartition("@")[2]
     steps = 1 + int(number) if number.isdecimal() else 1
     taken = all((folder.step(index) / "weights.safetensors").is_file() for index in range(steps))
-    return recipe.init is not None and not taken
+    return None if taken else shared_base(recipe, scenario)
 
 
 def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:

@@ -179,16 +179,24 @@ class Scenario:
         return {"name": self.name, "setting": self.setting, "steps": steps}
 
 
+def is_background(name: str) -> bool:
+    """Whether a name in a list of classes means the background, however its tool writes it.
+
+    >>> [is_background(name) for name in ("background", "_background_", "Background", "back")]
+    [True, True, True, False]
+    """
+    return name.strip("_ ").casefold() == BACKGROUND
+
+
 def _require_usable(data_name: str, classes: Sequence[str]) -> None:
     if not 1 <= len(classes) <= MAX_CLASSES:
         raise UserError(
             f"the data set {data_name} has {len(classes)} classes; valid: 1 to {MAX_CLASSES} "
             "(masks hold bytes: 0 is background and 255 is ignored)."
         )
-    if BACKGROUND in classes:
-        raise UserError(
-            f'the data set {data_name} has a class "{BACKGROUND}"; background is mask value 0 and not listed.'
-        )
+    named = next(filter(is_background, classes), None)
+    if named is not None:
+        raise UserError(f'the data set {data_name} has a class "{named}"; background is mask value 0 and not listed.')
     _require_names(f"the class list of {data_name}", classes, classes)
 
 
@@ -201,7 +209,7 @@ def _require_grown(config: ScenarioConfig) -> None:
         )
     names = list(chain(*config.steps))
     _require_names("scenario.steps", names, names)
-    if not all(config.steps) or BACKGROUND in names or len(names) > MAX_CLASSES:
+    if not all(config.steps) or any(map(is_background, names)) or len(names) > MAX_CLASSES:
         raise UserError(
             f"scenario.steps must give every step a class, {MAX_CLASSES} in all at most, and never {BACKGROUND}."
         )
