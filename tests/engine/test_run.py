@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ipseg.engine import experiment
 from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
@@ -363,3 +364,13 @@ def test_another_optimiser_schedule_and_view_of_the_pictures_can_be_chosen(tiny_
     result = learned(tiny_settings, tmp_path / "mine")
     assert result.complete
     assert None not in result.steps[-1].iou.values()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_what_is_prepared_has_the_number_format_of_what_is_learned(tiny_settings, tmp_path, monkeypatch, precision):
+    mixed = []
+    monkeypatch.setattr(experiment, "prepare", lambda _method, _batches: mixed.append(torch.is_autocast_enabled("cpu")))
+    monkeypatch.setattr(experiment, "train_step", lambda *_, **__: None)
+    tiny_settings["training"] |= {"precision": precision}
+    run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert mixed == [precision == "bf16"] * 3

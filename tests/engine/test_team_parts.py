@@ -41,6 +41,14 @@ def test_batch_norms_of_a_gpu_team_keep_their_activations_in_every_step():
     assert all(isinstance(network[place], nn.SyncBatchNorm) for place in (1, 3))
 
 
+@pytest.mark.parametrize(("device", "size", "refused"), [(GPU, 2, True), (GPU, 1, False), (CPU, 2, False)])
+def test_what_several_processes_do_on_gpus_is_not_recorded(tiny_settings, device, size, refused):
+    tiny_settings["training"]["graphs"] = True
+    recipe = make_recipe(tiny_settings)
+    with pytest.raises(UserError, match="and there are 2") if refused else nullcontext():
+        experiment.require_alone(recipe, Team(device, size=size))
+
+
 def test_ssul_freezes_the_batch_norms_of_a_gpu_team_too():
     scenario = describe("voc/15-1")
     model = ModelConfig(backbone=BackboneConfig(name="test_resnet", weights="none"), width=8, rates=(1,))

@@ -11,6 +11,7 @@ from torch import nn
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
+from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg import IPSeg
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.model.network import logits_of
@@ -279,6 +280,25 @@ def test_a_label_of_the_previous_model_counts_from_the_confidence_that_is_asked_
     assert sure.any()
     assert sure.sum() < always.sum()
     assert (always | ~sure).all()
+
+
+def test_a_pseudo_label_is_as_sure_as_the_pixel_is_whatever_the_posterior_made_of_it(make_method):
+    posterior = torch.tensor([[0.5, 0.5]])
+    pixel = torch.tensor([0.05, 0.8, 0.1])[None, :, None, None]
+    fused = torch.tensor([0.045, 0.4, 0.05])[None, :, None, None]
+    past = Prediction(fused, pixel, posterior)
+    assert make_method(confidence=0.7)._old_classes(past, torch.zeros(1)).item() == 1
+    assert make_method(confidence=0.9)._old_classes(past, torch.zeros(1)).item() == 0
+
+
+def test_without_decoupling_too_a_gate_leaves_the_pseudo_labels_as_they_are(make_method, batch):
+    off = {"decoupling": False, "noise_filtering": False}
+    every, gated = (make_method(gate=gate, **off) for gate in ("none", "exact"))
+    with torch.no_grad():
+        features = every.network.eval().encoder(batch.crops.images)
+        found = old_classes(every, features)
+        assert torch.equal(old_classes(gated, features), found)
+    assert found.any()
 
 
 def test_noise_filtering_without_decoupling_is_refused():

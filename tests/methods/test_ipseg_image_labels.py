@@ -79,8 +79,9 @@ def test_the_model_gives_pseudo_labels_to_pictures_that_it_was_not_asked_about_y
     assert torch.equal(method._past_scores(features, first).max(1).indices, whole.labels)
 
 
-def test_padding_has_no_classes(make_method, hand_made):
-    method = make_method(pseudo_min_share=0.0)
+@pytest.mark.parametrize("where", ["unlabelled", "everywhere"])
+def test_padding_has_no_classes(make_method, hand_made, where):
+    method = make_method(pseudo_min_share=0.0, pseudo_labels_on=where)
     pictures = hand_made([0], count=2)
     hidden = replace(pictures, labels=torch.full_like(pictures.labels, IGNORE))
     assert image_labels(method, pictures)[:, :2].any()

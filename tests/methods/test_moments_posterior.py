@@ -28,6 +28,16 @@ def test_it_learns_from_the_pictures_of_the_step_when_the_step_ends(make_method,
     assert int(posterior.pictures_of[new]) == 2 * int((batch.crops.labels == 1 + new).any(2).any(1).sum())
 
 
+def test_old_classes_are_what_image_labels_says(make_method, batch):
+    def pictures_of_old(**settings) -> int:
+        method = make_method(step=1, name="ipseg_moments", pseudo_min_share=0.0, **settings)
+        method.end_step([batch])
+        return int(method.network.posterior.pictures_of[:2].sum())
+
+    assert pictures_of_old() == 0  # part: absent
+    assert pictures_of_old(image_labels="pseudo") > 0
+
+
 def test_the_previous_model_keeps_what_it_knew(make_method, scenario, batch):
     method = make_method(step=1, name="ipseg_moments")
     method.end_step([batch])

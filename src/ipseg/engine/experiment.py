@@ -23,6 +23,7 @@ from ipseg.engine.start import begin, load, make_start
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import train_step
+from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method, end_step, prepare, replayed_labels
 from ipseg.methods.labels import where_unlabelled
@@ -45,12 +46,22 @@ def run(
     recipe.require_trainable()
     with assembled(recipe.device, recipe.training.batch_size) as team, silence(wanted=quiet or not team.leads):
         folder = (RunFolder if team.leads else Follower).check(path, recipe, resume=resume)
+        require_alone(recipe, team)
         if folder.begun:
             scenario = folder.scenario(recipe)
             if folder.finished() == len(scenario.steps):  # its data may be gone
                 with folder.held():
                     return conclude(recipe, folder, scenario)
         return _run(recipe, folder, source or recipe.source(), team, after_step)
+
+
+def require_alone(recipe: Recipe, team: Team) -> None:
+    """Raise if iterations are to be recorded by several processes: nobody has seen that work yet."""
+    if recipe.training.graphs and team.size > 1 and team.device.type == "cuda":
+        raise UserError(
+            f"training.graphs records the work of one process, and there are {team.size}. Set it to false: "
+            "--set training.graphs=false"
+        )
 
 
 def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_step: AfterStep) -> RunResult:
@@ -117,12 +128,13 @@ def learn(
         share=team.share,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
-    prepare(method, stream.one_pass())
+    mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=training.precision == "bf16")
+    with mixed:
+        prepare(method, stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
     clock.passed("load")
     train_step(method, stream, training, folder, recipe.seed, team, title=title)
     clock.passed("learn")
-    mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=training.precision == "bf16")
     with mixed, many_sizes():  # each picture comes once
         end_step(method, stream.pictures())
     folder.save_weights(step.index, method.network)
