@@ -44,6 +44,7 @@ every number of the paper's tables of results and of its curves with the place w
 ipseg train voc_15-1_ipseg_swin-b --dry-run                       # every setting, and the pictures of each step
 ipseg train voc_15-1_ipseg_swin-b --out runs/voc_15-1             # go on after a stop: --resume
 ipseg evaluate runs/voc_15-1 --set evaluation.view=centre_crop    # as published code measures
+ipseg train voc_15-1_ipseg-as-coded_swin-b --out runs/as_coded    # the authors' code, where the paper says otherwise
 ```
 
 Settings are the paper's: SGD, rate 0.01; on VOC 50 epochs, batches of 16, poly, |M| = 100; on ADE20K 60 epochs, batches
