@@ -19,8 +19,8 @@ from ipseg.evaluation.results import RunResult
 
 pytestmark = pytest.mark.slow  # together; they are scripts beside the library
 
-NAMES = "after", "figures", "maps", "moments", "oracles", "upset", "wrong_pixels"
-AFTER, FIGURES, MAPS, MOMENTS, ORACLES, UPSET, WRONG_PIXELS = map(import_module, NAMES)
+NAMES = "after", "figures", "losses", "maps", "moments", "oracles", "upset", "wrong_pixels"
+AFTER, FIGURES, LOSSES, MAPS, MOMENTS, ORACLES, UPSET, WRONG_PIXELS = map(import_module, NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +154,19 @@ def test_oracles_replace_one_part_and_leave_the_others(tiny_run, joint_run, tmp_
     final = RunResult.read(tiny_run / "results.json").steps[-1]
     assert found["miou"]["as it is"]["all"] == final.miou["all"]
     assert set(found["miou"]) == set(ORACLES.WAYS)
+
+
+def test_losses_are_means_over_parts_of_a_step_and_what_was_learned_twice_counts_once(
+    tiny_run, joint_run, tmp_path, capsys
+):
+    run, out = shutil.copytree(tiny_run, tmp_path / "run"), tmp_path / "losses.json"
+    told = [(1, 1, 9.0), (1, 1, 0.8), (1, 2, 0.6), (1, 20, 0.1)]  # step, iteration, loss: the first was cut off
+    lines = [{"event": "train", "step": s, "iteration": i, "of": 20, "loss": {"current": x}} for s, i, x in told]
+    (run / "log.jsonl").write_text("\n".join([*map(json.dumps, lines), '{"event": "step"}', '{"event": "tra']))
+    assert LOSSES.main([str(run), "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["runs"] == {run.as_posix(): {"1": {"0-10 %": 0.7, "80-100 %": 0.1}}}
+    assert LOSSES.main([str(joint_run), "--out", str(out)]) == 2
+    assert "has no loss `current`" in capsys.readouterr().err
 
 
 def test_heads_with_decoders_of_their_own_are_measured_too(make_tiny, tmp_path):
