@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from hypothesis import settings
 from PIL import Image
 
 from ipseg.apps.learn import learn
+from ipseg.apps.pack import pack
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 
@@ -150,3 +154,32 @@ def names_only(make_folder_data: Callable[..., Path], tmp_path: Path) -> Path:
         quiet=True,
     )
     return tmp_path / "base"
+
+
+@pytest.fixture(scope="session")
+def packed(grown: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last step of the grown run as a pack."""
+    return pack(grown / "run", 2, tmp_path_factory.mktemp("packs") / "sheep.zip").path
+
+
+@pytest.fixture
+def repack(packed: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a pack anew, its files and manifest changed; the manifest's sizes and hashes are made right again."""
+
+    def write(change: Callable[[dict[str, bytes], dict[str, Any]], None], *, honest: bool = True) -> Path:
+        with zipfile.ZipFile(packed) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        manifest = json.loads(files.pop("manifest.json"))
+        change(files, manifest)
+        if honest:
+            manifest["files"] = {
+                name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
+            }
+        path = tmp_path / "changed.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("manifest.json", json.dumps(manifest))
+            for name, data in files.items():
+                archive.writestr(name, data)
+        return path
+
+    return write
