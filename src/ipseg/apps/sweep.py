@@ -98,7 +98,7 @@ class Sweep:
     def _require_own(self, earlier: Mapping[str, Any]) -> None:
         """Raise if the folder is that of another grid, whose runs would be in no table any more."""
         theirs = Path(earlier.get("grid", self.grid.file))
-        lost = {run["name"] for run in earlier.get("runs", ())} - {run.name for run in self.plan}
+        lost = {str(run.get("name")) for run in earlier.get("runs", ())} - {run.name for run in self.plan}
         if lost and theirs.resolve() != self.grid.file.resolve():
             raise UserError(
                 f"--out {self.out} is the sweep of another grid, {theirs}, with runs that {self.grid.file} does not "
