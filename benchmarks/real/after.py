@@ -201,6 +201,14 @@ def finished(run: Path) -> RunResult:
     return recorded
 
 
+def measured_before(out: Path, runs: Sequence[Path]) -> dict[str, Any]:
+    """What a file of measurements holds already, by run; raise if it must not be written."""
+    for run in runs:
+        require_place(out, run)
+    known: dict[str, Any] = read_json(out, "the measurements", VERSION)["runs"] if out.exists() else {}
+    return known
+
+
 def write(out: Path, runs: dict[str, Any]) -> None:
     """A line a run: small, and a change is seen where it is."""
     lines = [f"{json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in runs.items()]
@@ -217,9 +225,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     try:
         device = choose_device(options.device)
-        for run in options.runs:
-            require_place(options.out, run)
-        known = read_json(options.out, "the measurements", VERSION)["runs"] if options.out.exists() else {}
+        known = measured_before(options.out, options.runs)
     except UserError as error:
         print(error, file=sys.stderr)
         return WRONG

@@ -24,21 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from after import finished
+from after import VERSION, finished, measured_before
 from opened import Opened
 from torch import Tensor, nn
 
-from ipseg.apps.evaluate import require_place
 from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
-from ipseg.files import read_json, write_text
+from ipseg.files import write_text
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg_config import IPSegConfig
 from ipseg.methods.labels import classes_present
 from ipseg.scenario.split import IGNORE
 
-VERSION = 1
 SURE = 30.0
 """A logit whose probability is 1 in float32."""
 WAYS = ("as it is", "true posterior", "true foreground", "both", "relative", "pixels alone")
@@ -115,9 +113,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE for every run")
     options = parser.parse_args(words)
     try:
-        for run in options.runs:
-            require_place(options.out, run)
-        found = read_json(options.out, "the measurements", VERSION)["runs"] if options.out.exists() else {}
+        found = measured_before(options.out, options.runs)
     except UserError as error:
         print(error, file=sys.stderr)
         return WRONG
