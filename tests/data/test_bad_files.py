@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from commands import call
 from ipseg.data.filed import as_name
 from ipseg.data.folder import FolderConfig
 from ipseg.data.pictures import read_colours, read_image, read_labels
@@ -292,6 +293,7 @@ def test_a_list_that_names_files_is_told_to_leave_their_suffixes_out(make_folder
     with pytest.raises(UserError, match=rf"(?s)names {given}; write names without suffix: {bare}\. Expected:") as e:
         opened(root)
     assert "one a line, without suffix" in str(e.value)
+    assert f"Write names without suffix: {bare}." in call("data", "check", root, "--format", "folder").output
 
 
 def test_a_file_that_is_missing_with_and_without_its_suffix_is_missing(make_folder_data):

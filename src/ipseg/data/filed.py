@@ -48,8 +48,14 @@ class Files:
     def path(self, name: str) -> Path:
         """The file of that name."""
         if name not in self.paths:
-            raise UserError(f"{self.folder / name} is missing (looked for {', '.join(self.suffixes)}).")
+            hint = f" Write names without suffix: {bare}." if (bare := self.without_suffix(name)) else ""
+            raise UserError(f"{self.folder / name} is missing (looked for {', '.join(self.suffixes)}).{hint}")
         return self.paths[name]
+
+    def without_suffix(self, name: str) -> str | None:
+        """The name that a list should have said; none if it is not there either."""
+        bare = as_name(name) if PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES else None
+        return bare if bare in self.paths else None
 
 
 class FileSplit:
@@ -254,8 +260,7 @@ def require_files(split: FileSplit, split_name: str, tree: str) -> None:
 
 def _require_bare(name: str, files: Files, split_name: str, tree: str) -> None:
     """Raise if the name would be there without its suffix: it is the list that is wrong, and no file is missing."""
-    suffixed = PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
-    if suffixed and (bare := as_name(name)) in files.paths:
+    if bare := files.without_suffix(name):
         raise UserError(f"the split {split_name} names {name}; write names without suffix: {bare}. Expected:\n{tree}")
 
 
