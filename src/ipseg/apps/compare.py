@@ -149,5 +149,5 @@ def _joint(entry: Entry) -> bool:
 
 def _comparable(joint: Entry, run: Entry) -> bool:
     """Whether both ended with the same classes of the same data, measured on the same pictures."""
-    one, other = ((run.result.scenario.rpartition("/")[0], run.held_out) for run in (joint, run))
+    one, other = ((entry.result.scenario.rpartition("/")[0], entry.held_out) for entry in (joint, run))
     return one == other and set(joint.result.steps[-1].iou) == set(run.result.steps[-1].iou)

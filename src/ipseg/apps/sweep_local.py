@@ -46,7 +46,8 @@ def fewer_than_asked(gpus: Sequence[str], jobs: int | None, jobs_per_gpu: int) -
     room = len(gpus) * jobs_per_gpu
     if jobs is None or jobs <= room:
         return ""
-    return f"{room} run{'s'[: room > 1]} at the same time, not {jobs}: --jobs-per-gpu lets more share a GPU."
+    runs = "1 run" if room == 1 else f"{room} runs"
+    return f"{runs} at the same time, not {jobs}: --jobs-per-gpu lets more share a GPU."
 
 
 def visible_gpus() -> list[str]:
