@@ -93,11 +93,11 @@ def test_what_acts_later_does_not_change_the_base_step(tiny_settings):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"method": {"decoupling": False, "noise_filtering": False}},
+        {"method": {"decoupling": False}},
         {"method": {"image_posterior": False}},
-        {"method": {"lambda_current": 0.4}},
-        {"method": {"known_classes": "negative"}},
-        {"method": {"class_loss": "twice"}},
+        {"method": {"lambda_temporary": 0.4}},
+        {"method": {"variant": "official"}},
+        {"method": {"head": "small"}},
         {"method": {"backbone_lr": 0.2}},
         {"method": {"name": "finetune"}},
         {"training": {"epochs": 2}},

@@ -17,10 +17,9 @@ def test_no_shipped_recipe_sets_what_changes_nothing(path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["method.noise_filtering=false", "method.alpha_nf=0.6"], "method.alpha_nf is 0.6 and changes nothing"),
-        (["method.gate_threshold=0.2"], "it needs method.gate: bounded"),
-        (["method={name: ipseg_moments, posterior_lr: 3}"], "it needs a learned method.posterior"),
-        (["method={name: ipseg, image_labels: part, pseudo_labels_by: model}"], "it needs method.image_labels: pseudo"),
+        (["method.decoupling=false", "method.alpha_nf=0.6"], "method.alpha_nf is 0.6 and changes nothing"),
+        (["method.variant=official", "method.alpha_nf=0.6"], "it needs method.decoupling and method.variant: paper"),
+        (["method={name: ipseg, image_labels: part, min_class_area: 0.1}"], "it needs method.image_labels: pseudo"),
         (["method={name: mib}", "memory.size=50"], "memory.size is 50 and changes nothing: it needs a method that"),
         (["method={name: ssul, mem_labels: current}"], "it needs method.rehearsal above 0"),
         (["training.warmup=0.2"], "it needs training.schedule: warm_poly"),
@@ -36,7 +35,6 @@ def test_what_changes_nothing_is_named_with_what_it_needs(changes, said):
     "changes",
     [
         ["method.alpha_nf=0.6"],
-        ["method.gate=bounded", "method.gate_threshold=0.2"],
         ["method={name: mib}", "memory.size=0"],
         ["method={name: mib, rehearsal: 0.5}", "memory.size=50"],
         ["method={name: ipseg, rehearsal: 0}", "memory.size=50"],

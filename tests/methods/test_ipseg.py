@@ -9,11 +9,11 @@ import torch
 from learning import learn
 from torch import nn
 
+from ipseg.data.ade import AdeConfig
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
-from ipseg.methods.base import Prediction
-from ipseg.methods.ipseg import IPSeg
-from ipseg.methods.ipseg_config import IPSegConfig
+from ipseg.methods.ipseg import IPSeg, IPSegConfig
+from ipseg.methods.registry import method_config
 from ipseg.model.network import logits_of
 from ipseg.scenario.catalog import describe
 
@@ -62,17 +62,16 @@ def test_later_batch_normalisation_rests_everywhere_and_only_the_posterior_train
     assert all(torch.equal(statistics[name], tensor) for name, tensor in method.network.named_buffers())
 
 
-@pytest.mark.parametrize("choice", ["learned", "frozen"])
-def test_scale_and_shift_of_batch_normalisation_learn_in_later_steps_or_stay(make_method, batch, choice):
-    method = make_method(step=1, norm_weights=choice)
+def test_scale_and_shift_of_batch_normalisation_stay_in_later_steps(make_method, batch):
+    method = make_method(step=1)
     branches = (method.network.permanent, method.network.temporary[1])
     norms = [part for branch in branches for part in branch.modules() if isinstance(part, nn.BatchNorm2d)]
     before = [(norm.weight.clone(), norm.bias.clone()) for norm in norms]
     learn(method, batch)
-    stayed = [
-        torch.equal(norm.weight, w) and torch.equal(norm.bias, b) for norm, (w, b) in zip(norms, before, strict=True)
-    ]
-    assert stayed == [choice == "frozen"] * len(norms)
+    assert norms
+    for norm, (weight, bias) in zip(norms, before, strict=True):
+        assert torch.equal(norm.weight, weight)
+        assert torch.equal(norm.bias, bias)
 
 
 def test_in_the_base_step_batch_normalisation_learns(make_method):
@@ -85,8 +84,9 @@ def test_frozen_parts_have_no_place_in_the_optimiser(make_method):
     method = make_method(step=2)
     network = method.network
     given = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
+    norms = {id(p) for part in network.modules() if isinstance(part, nn.BatchNorm2d) for p in part.parameters()}
     for part in (network.permanent, network.temporary[2], network.posterior):
-        assert all(id(parameter) in given for parameter in part.parameters())
+        assert all((id(parameter) in given) != (id(parameter) in norms) for parameter in part.parameters())
     for part in (network.encoder, *network.temporary[:2]):
         assert not any(id(parameter) in given or parameter.requires_grad for parameter in part.parameters())
 
@@ -107,30 +107,18 @@ def test_the_posteriors_rate_is_a_setting_of_its_own(make_method):
     assert {id(p) for p in group.parameters} == {id(p) for p in method.network.posterior.parameters()}
 
 
-@pytest.mark.parametrize(("choice", "own"), [("permanent", False), ("base", False), ("base", True)])
-def test_a_new_head_begins_as_the_permanent_branch_or_as_the_base_steps_head(make_method, batch, choice, own):
-    method = make_method(step=2, new_head=choice, own_decoders=own)
+@pytest.mark.parametrize("head", ["large", "small"])
+@pytest.mark.parametrize("decoupling", [True, False])
+def test_a_new_head_begins_as_the_permanent_branch_its_classes_as_unknown_objects(make_method, batch, head, decoupling):
+    method = make_method(step=2, head=head, decoupling=decoupling)
     network = method.network
-    given = network.permanent if choice == "permanent" else network.temporary[0]
-    assert unchanged(state(given.trunk), network.temporary[2].trunk)
-    rows = network.temporary[2].classifier.weight  # c_f, c'_b and the class, which was an unknown object until now
-    assert torch.equal(rows, given.classifier.weight[[0, 1, 0]])
-    images = batch.crops.images
+    assert unchanged(state(network.permanent.trunk), network.temporary[2].trunk)
+    rows = [0, 1, 0] if decoupling else [0]  # c_f, c'_b and the class, which was an unknown object until now
+    assert torch.equal(network.temporary[2].classifier.weight, network.permanent.classifier.weight[rows])
     with torch.no_grad():
-        features = network.eval().encoder(images)
-        new, other = (logits_of(head, features)[:, :2] for head in (network.temporary[2], given))
-    assert torch.allclose(new, other, atol=1e-5)  # its own decoder included, which begins as the shared one
-
-
-def test_without_decoupling_a_new_head_begins_as_the_permanent_branch_in_any_case(make_method):
-    method = make_method(step=1, new_head="base", decoupling=False, noise_filtering=False)
-    assert unchanged(state(method.network.permanent.trunk), method.network.temporary[1].trunk)
-
-
-def test_known_classes_can_be_negatives_of_the_permanent_branch(make_method, batch):
-    ignored, negative = (make_method(known_classes=choice).loss(batch) for choice in ("ignore", "negative"))
-    assert torch.equal(ignored["current"], negative["current"])
-    assert not torch.equal(ignored["permanent"], negative["permanent"])
+        features = network.eval().encoder(batch.crops.images)
+        new, permanent = (logits_of(head, features) for head in (network.temporary[2], network.permanent))
+    assert torch.allclose(new, permanent[:, rows], atol=1e-5)
 
 
 def test_the_backbone_learns_at_a_tenth_of_the_rate_in_the_base_step(make_method):
@@ -139,39 +127,25 @@ def test_the_backbone_learns_at_a_tenth_of_the_rate_in_the_base_step(make_method
     assert {id(p) for p in group.parameters} == {id(p) for p in method.network.encoder.backbone.parameters()}
 
 
-def old_classes(method, features) -> torch.Tensor:
-    """Where f_{t-1} sees an old class."""
-    return method._old_classes(method._past(features), torch.zeros(1))
-
-
-def test_the_previous_model_stands_still_while_the_new_one_learns(make_method, batch):
+def test_the_teacher_stands_still_while_the_permanent_branch_learns(make_method, batch):
     method = make_method(step=1)
     before = copy.deepcopy(method)
     learn(method, batch)
     assert not torch.equal(method.network.permanent.classifier.weight, before.network.permanent.classifier.weight)
-    previous, at_first = method._previous, before._previous
-    assert unchanged(state(at_first.permanent), previous.permanent)
-    assert unchanged(state(at_first.posterior), previous.posterior)
-    with torch.no_grad():
-        features = method.network.encoder(batch.crops.images, batch.crops.boxes)
-        after = old_classes(method, features)
-        first = old_classes(before, features)
-    assert first.any()
-    assert torch.equal(after, first)
+    assert unchanged(state(before.teacher), method.teacher)
 
 
-def test_the_previous_model_is_exactly_the_one_that_stood_at_the_end_of_the_step_before(
-    make_method, scenario, hand_made
-):
+def test_the_teacher_is_the_model_that_stood_at_the_end_of_the_step_before(make_method, scenario, hand_made):
     method = make_method(step=1)
-    images = hand_made([0]).images
-    said = method.predict(images).labels
+    crops = hand_made([0], classes=4)
+    found = method.pseudo_labels(crops.images)
+    assert found.any()
     method.begin_step(scenario.steps[2])
     with torch.no_grad():
-        method.network.eval()
-        features = method.network.encoder(images)
-        assert torch.equal(old_classes(method, features), said)
-    assert said.any()
+        features = method.network.eval().encoder(crops.images)
+        old = [logits_of(head, features)[:, 2:] for head in method.network.temporary[:-1]]
+        labels = method._teacher_labels(features, old, crops.labels)
+    assert torch.equal(labels, found.where(crops.labels == 0, 0))
 
 
 # ---- how a batch is made up -----------------------------------------------------------------------------------------
@@ -181,7 +155,7 @@ def at_step(step: int, **settings):
     """Only plan() is asked: no network needed."""
     planner = IPSeg(IPSegConfig(**settings), nn.Module())
     planner.step = describe("voc/15-1").steps[step]
-    planner._previous = object() if step else None
+    planner.teacher = object() if step else None
     return planner
 
 
@@ -201,8 +175,7 @@ def test_a_step_with_more_classes_has_more_current_pictures_for_the_posterior():
     [
         ({"rehearsal": 0.0}, BatchPlan(16, 0, 15, 1)),
         ({"rehearsal": 0.25}, BatchPlan(12, 4, 15, 1)),
-        ({"posterior_current": 0.5}, BatchPlan(8, 8, 8, 8)),
-        ({"posterior_current": 0.75}, BatchPlan(8, 8, 8, 8)),  # there are no more current ones
+        ({"variant": "official"}, BatchPlan(8, 8, 15, 1, wholes_cropped=True)),
         ({"image_posterior": False}, BatchPlan(8, 8, 0)),
     ],
 )
@@ -225,19 +198,27 @@ def test_the_smallest_batch_still_holds_a_current_picture(size):
 # ---- the loss and the answer ----------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_equation_7(make_method, batch):
-    full = make_method(lambda_current=0.5, lambda_permanent=0.25).loss(batch)
-    plain = make_method(lambda_current=1.0, lambda_permanent=1.0).loss(batch)
-    assert set(full) == {"current", "permanent", "image"}
-    assert torch.allclose(full["current"], 0.5 * plain["current"])
+@pytest.mark.parametrize("variant", ["paper", "official"])
+def test_the_loss_is_equation_7(make_method, batch, variant):
+    full = make_method(variant=variant, lambda_temporary=0.5, lambda_permanent=0.25).loss(batch)
+    plain = make_method(variant=variant, lambda_temporary=1.0, lambda_permanent=1.0).loss(batch)
+    assert set(full) == {"temporary", "permanent", "posterior"}
+    assert torch.allclose(full["temporary"], 0.5 * plain["temporary"])
     assert torch.allclose(full["permanent"], 0.25 * plain["permanent"])
-    assert torch.equal(full["image"], plain["image"])
+    assert torch.equal(full["posterior"], plain["posterior"])
+
+
+def test_the_official_losses_hold_every_class_and_known_ones_as_negatives(make_method, batch):
+    """Their numbers are compared with the authors' in tests/reference."""
+    paper, official = (make_method(variant=variant).loss(batch) for variant in ("paper", "official"))
+    assert official["temporary"] > paper["temporary"]
+    assert official["permanent"] > paper["permanent"]
 
 
 def test_without_the_posterior_there_is_neither_branch_nor_loss(make_method, batch):
     method = make_method(image_posterior=False)
     assert method.network.posterior is None
-    assert set(method.loss(batch)) == {"current", "permanent"}
+    assert set(method.loss(batch)) == {"temporary", "permanent"}
     prediction = method.predict(batch.crops.images)
     assert prediction.posterior is None
     assert torch.equal(prediction.scores, prediction.pixel)
@@ -268,47 +249,37 @@ def test_the_answer_is_equations_3_8_and_9(make_method, hand_made):
     assert torch.equal(prediction.labels, prediction.scores.argmax(1))
 
 
-def test_a_label_of_the_previous_model_counts_from_the_confidence_that_is_asked_for(make_method, batch):
-    def old(confidence):
-        method = make_method(confidence=confidence)
-        with torch.no_grad():
-            features = method.network.eval().encoder(batch.crops.images)
-            return old_classes(method, features) > 0
-
-    never, sure, always = old(1.0), old(0.7), old(None)
-    assert not never.any()
-    assert sure.any()
-    assert sure.sum() < always.sum()
-    assert (always | ~sure).all()
-
-
-def test_a_pseudo_label_is_as_sure_as_the_pixel_is_whatever_the_posterior_made_of_it(make_method):
-    posterior = torch.tensor([[0.5, 0.5]])
-    pixel = torch.tensor([0.05, 0.8, 0.1])[None, :, None, None]
-    fused = torch.tensor([0.045, 0.4, 0.05])[None, :, None, None]
-    past = Prediction(fused, pixel, posterior)
-    assert make_method(confidence=0.7)._old_classes(past, torch.zeros(1)).item() == 1
-    assert make_method(confidence=0.9)._old_classes(past, torch.zeros(1)).item() == 0
-
-
-def test_without_decoupling_too_a_gate_leaves_the_pseudo_labels_as_they_are(make_method, batch):
-    off = {"decoupling": False, "noise_filtering": False}
-    every, gated = (make_method(gate=gate, **off) for gate in ("none", "exact"))
+def test_a_pseudo_label_counts_from_a_probability_of_seven_tenths(make_method, batch):
+    method = make_method()
+    images = batch.crops.images
     with torch.no_grad():
-        features = every.network.eval().encoder(batch.crops.images)
-        found = old_classes(every, features)
-        assert torch.equal(old_classes(gated, features), found)
-    assert found.any()
+        features = method.network.eval().encoder(images)
+        heads = (logits_of(head, features)[:, 2:] for head in method.network.temporary)
+        logits = torch.cat([logits_of(method.network.permanent, features), *heads], 1)
+    best, winner = logits.sigmoid().max(1)
+    expected = (winner - 1).clamp(min=0).where(best >= 0.7, 0)
+    assert (best < 0.7).any()
+    assert torch.equal(method.pseudo_labels(images), expected)
 
 
-def test_noise_filtering_without_decoupling_is_refused():
-    with pytest.raises(UserError, match="noise_filtering: false"):
-        IPSegConfig(decoupling=False)
+def test_fixed_views_and_crops_drawn_anew_do_not_go_together():
+    with pytest.raises(UserError, match="posterior_views"):
+        IPSegConfig(variant="official", posterior_views="fixed")
+
+
+@pytest.mark.parametrize("name", ["ipseg", "ipseg_lda"])
+def test_without_saliency_maps_the_texts_permanent_branch_would_learn_a_constant_and_is_refused(name):
+    config = method_config({"name": name})
+    with pytest.raises(UserError, match=r"data\.saliency is all.*saliency maps"):
+        config.require_data(AdeConfig(path="x", saliency="all"))
+    config.require_data(AdeConfig(path="x", saliency="given"))
+    for other in ({"variant": "official"}, {"decoupling": False}):
+        method_config({"name": "ipseg", **other}).require_data(AdeConfig(path="x", saliency="all"))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha_bc", 1.1), ("alpha_nf", -0.1), ("rehearsal", 1.0), ("confidence", 2.0), ("lambda_current", -1.0)],
+    [("alpha_bc", 1.1), ("alpha_nf", -0.1), ("rehearsal", 1.0), ("lambda_temporary", -1.0)],
 )
 def test_settings_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(UserError, match=rf"method\.{name}"):

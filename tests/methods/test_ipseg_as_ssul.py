@@ -1,12 +1,14 @@
-"""With image posterior, decoupling and noise filtering off, what is left is SSUL-M, written out here a second time."""
+"""With image posterior and decoupling off, what is left is SSUL-M, written out here a second time."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-OFF = {"image_posterior": False, "decoupling": False, "noise_filtering": False}
+OFF = {"image_posterior": False, "decoupling": False}
 
 
 def scores(network, images: torch.Tensor, heads: list) -> torch.Tensor:
@@ -57,8 +59,39 @@ def test_ssuls_heads_have_channels_for_their_classes_only(make_method):
     assert method.network.posterior is None
 
 
-def test_unknown_can_join_the_background_with_decoupling_too(make_method, batch):
+def test_with_small_heads_too_labels_loss_gradients_and_scores_are_those_of_ssul_m(make_method, batch):
+    """SSUL has heads of their own for unknown and background; here both begin with the permanent branch's weights."""
+    ours = make_method(step=1, head="small", **OFF)
+    theirs = make_method(step=1, name="ssul_m")
+    _copy_weights(ours, theirs)
+    for method in (ours, theirs):
+        method.train_mode()
+    loss, other = (sum(method.loss(batch).values()) for method in (ours, theirs))
+    assert loss.item() == pytest.approx(other.item(), rel=1e-6)
+    loss.backward()
+    other.backward()
+    mine, new = ours.network.permanent, ours.network.temporary[1]
+    unknown, background = theirs.network.lasting()
+    for one, same in zip(new.parameters(), theirs.network.temporary[1].parameters(), strict=True):
+        assert (one.grad is None and same.grad is None) or torch.allclose(one.grad, same.grad, rtol=1e-4, atol=1e-8)
+    both = torch.cat([unknown.classifier.weight.grad, background.classifier.weight.grad])
+    assert torch.allclose(mine.classifier.weight.grad, both, rtol=1e-4, atol=1e-8)
+    convolution = [head.trunk.block[0].weight.grad for head in (mine, unknown, background)]
+    assert torch.allclose(convolution[0], convolution[1] + convolution[2], rtol=1e-4, atol=1e-8)
     images = batch.crops.images
-    dropped, joined = (make_method(unknown=choice).predict(images) for choice in ("drop", "background"))
-    assert torch.allclose(joined.pixel[:, 0], dropped.pixel[:, 0] + dropped.unknown, atol=1e-6)
-    assert torch.equal(joined.pixel[:, 1:], dropped.pixel[:, 1:])
+    assert torch.allclose(ours.predict(images).scores, theirs.predict(images).scores, atol=1e-6)
+    assert ours.pseudo_labels(images).any()
+
+
+@torch.no_grad()
+def _copy_weights(ours, theirs) -> None:
+    theirs.network.encoder.load_state_dict(ours.network.encoder.state_dict())
+    for row, head in enumerate(theirs.network.lasting()):
+        head.trunk.load_state_dict(ours.network.permanent.trunk.state_dict())
+        for target, source in zip(
+            head.classifier.parameters(), ours.network.permanent.classifier.parameters(), strict=False
+        ):
+            target.copy_(source[row : row + 1])
+    for head, same in zip(theirs.network.temporary, ours.network.temporary, strict=True):
+        head.load_state_dict(same.state_dict())
+    theirs._before = [copy.deepcopy(head) for head in theirs.network.lasting()]

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipseg.methods.labels import (
-    NEITHER,
     classes_present,
     coupled_labels,
     permanent_labels,
@@ -43,15 +42,6 @@ CASES = [  # y, the previous model sees an old class there, salient -> y~^p
 @pytest.mark.parametrize(("y", "old", "salient", "expected"), CASES)
 def test_the_permanent_branch_is_taught_what_equation_5_says(y, old, salient, expected):
     assert permanent_labels(one(y), one(old).bool(), one(salient).bool()).item() == expected
-
-
-@pytest.mark.parametrize(("y", "old", "salient", "expected"), CASES)
-def test_the_authors_code_teaches_known_classes_as_neither_and_still_ignores_what_is_not_annotated(
-    y, old, salient, expected
-):
-    known = expected == IGNORE and y != IGNORE
-    labels = permanent_labels(one(y), one(old).bool(), one(salient).bool(), known=NEITHER)
-    assert labels.item() == (NEITHER if known else expected)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +105,10 @@ def test_classes_present_lists_the_indices_that_some_pixel_has():
     assert classes_present(maps[:0], 3).shape == (0, 3)  # one of several processes may have no picture to look at
 
 
-def test_a_share_is_one_of_the_counted_pixels_and_must_be_exceeded():
-    quarter = torch.tensor([[[1, 0, 0, 0, 255, 255, 255, 255]]])
-    assert classes_present(quarter, 1, min_share=0.24).item() is True
-    assert classes_present(quarter, 1, min_share=0.25).item() is False
+def test_an_area_is_a_share_of_the_whole_map_and_must_be_exceeded():
+    quarter = torch.tensor([[[1, 1, 0, 0, 255, 255, 255, 255]]])
+    assert classes_present(quarter, 1, min_area=0.24).item() is True
+    assert classes_present(quarter, 1, min_area=0.25).item() is False
 
 
 def test_the_last_class_that_a_byte_has_room_for_is_taught():

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.methods.labels import NEITHER
 from ipseg.methods.losses import image_bce, pixel_bce, pixel_ce
 
 
@@ -34,12 +33,6 @@ def test_pixel_bce_is_torchs_on_one_hot_labels_summed_over_channels_and_averaged
 def test_pixel_bce_by_hand():
     logits = torch.tensor([0.0, 0.0, 0.0]).view(1, 3, 1, 1)
     assert pixel_bce(logits, torch.tensor([[[2]]])).item() == pytest.approx(3 * math.log(2))
-
-
-def test_a_pixel_that_is_neither_is_a_negative_for_every_channel():
-    logits = torch.tensor([1.0, -2.0]).view(1, 2, 1, 1)
-    by_hand = math.log(1 + math.exp(1)) + math.log(1 + math.exp(-2))
-    assert pixel_bce(logits, torch.tensor([[[NEITHER]]])).item() == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize("loss", [pixel_bce, pixel_ce])

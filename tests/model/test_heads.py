@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from ipseg.methods.ipseg_config import IPSegConfig
+
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.heads import Head, SmallTrunk, Trunk, resize, resize_by_products
 from ipseg.model.network import ModelConfig

@@ -61,7 +61,7 @@ def _torchvision() -> str:
 
 def _try_network() -> tuple[bool, str]:
     """Label a tiny picture with a tiny network on the device that a run would take."""
-    from ipseg.methods.ipseg_config import IPSegConfig
+    from ipseg.methods.ipseg import IPSegConfig
     from ipseg.model.backbone import BackboneConfig
     from ipseg.model.network import ModelConfig
     from ipseg.scenario.split import Step

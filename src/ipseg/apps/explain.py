@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ipseg.apps import explain_sheet
-from ipseg.apps.explain_sheet import IGNORED, NO_CHANNEL, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
+from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
 from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, restored
 from ipseg.apps.predict import save_png, stamp
 from ipseg.data.filed import FileSplit, MaskReader
@@ -23,11 +23,11 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.files import require_output
-from ipseg.methods.ipseg import IPSeg
-from ipseg.methods.ipseg_config import IPSegConfig
-from ipseg.methods.labels import NEITHER, coupled_labels, permanent_labels, temporary_labels
+from ipseg.methods.ipseg import IPSegConfig
+from ipseg.methods.ipseg_lda import IPSegLDAConfig
+from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
 from ipseg.model.network import Network, logits_of
-from ipseg.scenario.split import IGNORE, Scenario, Step
+from ipseg.scenario.split import Scenario
 
 DRAWN_BY = "ipseg explain"
 """What a sheet's file says about itself."""
@@ -56,7 +56,7 @@ def explain(
     folder = RunFolder.open(run)
     recipe = make_recipe(folder.settings())
     config: object = recipe.method
-    if not isinstance(config, IPSegConfig):
+    if not isinstance(config, IPSegConfig | IPSegLDAConfig):
         raise UserError(f"explain draws what IPSeg does; {run} is a run of the method {recipe.method.name}.")
     chosen = finished_step(folder, step)
     scenario = folder.scenario(recipe)
@@ -72,7 +72,7 @@ def explain(
         previous = restored(folder, recipe, scenario, chosen - 1, place) if chosen else None
         given, made = label_panels(view, subject, config, model, previous)
         rows = {"picture": rows["picture"] + given, f"labels of step {chosen}": made}
-    permanent, heads = head_scores(model, subject.image, decoupled=config.decoupling)
+    permanent, heads = head_scores(model, subject.image, decoupled=config.fusion.decoupled)
     head_rows, left_out = explain_sheet.head_rows(heads)
     rows |= {"permanent branch": explain_sheet.permanent_row(permanent), **head_rows}
     rows["result"] = result_panels(view, model.predict(subject.image))
@@ -82,11 +82,10 @@ def explain(
     return explain_sheet.sheet(view, rows, _semantics(config)), notes + left_out
 
 
-def _semantics(config: IPSegConfig) -> list[int]:
+def _semantics(config: IPSegConfig | IPSegLDAConfig) -> list[int]:
     """What a legend must name beside the classes."""
-    other = [OTHER] if config.decoupling else []
-    neither = [NO_CHANNEL] if config.known_classes == "negative" else []
-    return [PURE, UNKNOWN_THING, *other, IGNORED, *neither]
+    other = [OTHER] if config.fusion.decoupled else []
+    return [PURE, UNKNOWN_THING, *other, IGNORED]
 
 
 # ---- the file ---------------------------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ def _equal_sizes(name: str, image: NDArray[np.uint8], mask: NDArray[np.uint8], s
 
 
 def label_panels(
-    view: View, subject: Subject, config: IPSegConfig, model: Model, previous: Model | None
+    view: View, subject: Subject, config: IPSegConfig | IPSegLDAConfig, model: Model, previous: Model | None
 ) -> tuple[list[Panel], list[Panel]]:
     """What a step is given (ground truth, saliency, the previous model) and the label maps it makes of it (Eq. 5)."""
     assert subject.mask is not None
@@ -173,20 +172,27 @@ def label_panels(
     step = model.scenario.steps[model.step]
     y = torch.from_numpy(model.scenario.training_table(step)[subject.mask]).long()
     salient = torch.from_numpy(subject.salient)
-    old = torch.zeros_like(y) if previous is None else old_classes(previous, step, subject.image)
+    old = torch.zeros_like(y)
+    if previous is not None:  # the teacher of the step
+        old = previous.method.pseudo_labels(as_tensor(subject.image, previous.device))[0].cpu()
     given = [
         explain_sheet.painted(view, y.numpy(), f"y: what step {step.index} may see"),
         explain_sheet.painted(view, subject.salient * SALIENT, "S(x): saliency"),
     ]
     if previous is not None:
         given.append(explain_sheet.painted(view, old.numpy(), f"f_t-1(x): model of step {previous.step}"))
-    if not config.decoupling:
-        meaning = [UNKNOWN_THING, PURE, *range(1, len(view.classes))]
-        coupled = _named(coupled_labels(y, old, salient), meaning)
+    classes = [*range(1, len(view.classes))]
+    coupled = _named(coupled_labels(y, old, salient), [UNKNOWN_THING, PURE, *classes])
+    if not config.fusion.decoupled:
         return given, [explain_sheet.painted(view, coupled, "y~: one map, coupled")]
+    if isinstance(config, IPSegConfig) and not config.rules.known_classes_ignored:
+        own = _named(coupled_labels(y, torch.zeros_like(y), salient), [OTHER, PURE, *classes])
+        return given, [
+            explain_sheet.painted(view, coupled, "y~: permanent branch and all classes"),
+            explain_sheet.painted(view, own, f"y~: branch of step {step.index} and all classes"),
+        ]
     first = 1 + len(step.old)
-    known = NEITHER if config.known_classes == "negative" else IGNORE
-    permanent = _named(permanent_labels(y, old > 0, salient, known), [UNKNOWN_THING, PURE])
+    permanent = _named(permanent_labels(y, old > 0, salient), [UNKNOWN_THING, PURE])
     temporary = _named(temporary_labels(y, salient, first), [OTHER, PURE, *range(first, first + len(step.new))])
     return given, [
         explain_sheet.painted(view, permanent, "y~p: permanent branch"),
@@ -198,17 +204,8 @@ def _named(channels: torch.Tensor, meaning: list[int]) -> NDArray[np.integer]:
     """Channels of a branch as what the sheet paints: learned indices and the few special semantics."""
     table = np.full(256, IGNORED)
     table[: len(meaning)] = meaning
-    table[NEITHER] = meaning[NEITHER] if len(meaning) > NEITHER else NO_CHANNEL
     named: NDArray[np.integer] = table[channels.numpy()]
     return named
-
-
-def old_classes(before: Model, step: Step, image: NDArray[np.uint8]) -> torch.Tensor:
-    """f_{t-1}(x) just as training reads it: the learned index of an old class, 0 elsewhere."""
-    method: object = before.method
-    assert isinstance(method, IPSeg)
-    method.begin_step(step)  # from now on the model of the step before is its previous one, as in a run
-    return method.previous_classes(as_tensor(image, before.device))[0].cpu()
 
 
 @torch.no_grad()

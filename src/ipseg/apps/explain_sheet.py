@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from ipseg.report.overlay import DARKER, Entry, fitted, font, grid, hatching, heatmap, outline, with_legend
 from ipseg.report.palette import colours
 
-IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT, NO_CHANNEL = range(255, 261)
+IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT = range(255, 260)
 """What a map may hold beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient, none."""
 SPECIAL: dict[int, Entry] = {
     PURE: ((62, 68, 84), "c'_b  pure background"),
@@ -20,7 +20,6 @@ SPECIAL: dict[int, Entry] = {
     OTHER: ((246, 246, 240), "c_f  other foreground"),
     IGNORED: ((210, 210, 210), "ignored"),
     SALIENT: ((255, 255, 255), "stands out"),
-    NO_CHANNEL: ((150, 136, 120), "neither c'_b nor c'_u"),
 }
 COLUMNS = 5
 MOST_HEADS = 6

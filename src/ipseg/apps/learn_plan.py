@@ -28,9 +28,7 @@ FIXED = (
     "method.name",
     "method.decoupling",
     "method.image_posterior",
-    "method.posterior",
-    "method.posterior_backbone",
-    "method.own_decoders",
+    "method.frozen_backbone",
     "method.head",
     "memory.store",
 )

@@ -56,7 +56,7 @@ class StepBatch:
     current: int
     """How many of the crops are current pictures."""
     wholes: Batch | None = None
-    """More pictures from memory, uncropped, for image-level learning."""
+    """More images from memory for image-level learning: whole, unless the plan crops them too."""
     image_level: int = 0
     """How many of the current pictures, the first ones, join them there."""
 
@@ -69,6 +69,8 @@ class BatchPlan:
     rehearsed: int = 0
     wholes: int = 0
     image_level: int = 0
+    wholes_cropped: bool = False
+    """Crop them as the others, instead of showing them whole."""
 
 
 def join(batches: list[Batch]) -> Batch:

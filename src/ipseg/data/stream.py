@@ -116,9 +116,10 @@ class BatchStream:
         chances = [Chance.draw(rng, self.scales, flip=self.flip) for _ in rows]
         crops = self._lay(random_crop, [rows[i] for i in own], [chances[i] for i in own], current)
         rows = self._in_turn(iteration, plan.wholes) if in_turn else self._remember(rng, plan.wholes)
-        scales = (min(self.scales[0], 1.0), 1.0)
+        scales = self.scales if plan.wholes_cropped else (min(self.scales[0], 1.0), 1.0)
         chances, own = [Chance.draw(rng, scales, flip=self.flip) for _ in rows], [*share(plan.wholes)]
-        wholes = self._lay(whole, [rows[i] for i in own], [chances[i] for i in own], current) if own else None
+        lay = random_crop if plan.wholes_cropped else whole
+        wholes = self._lay(lay, [rows[i] for i in own], [chances[i] for i in own], current) if own else None
         return StepBatch(crops, len(share(plan.current)), wholes, len(share(plan.image_level)))
 
     def _lay(self, lay: Lay, rows: Sequence[int], chances: Sequence[Chance], current: Iterator[Picture]) -> Batch:

@@ -150,7 +150,7 @@ def remember(
         if not view.step.old:
             return []
         image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
-        found = where_unlabelled(method.predict(image).labels, torch.from_numpy(picture.labels).to(device))
+        found = where_unlabelled(method.pseudo_labels(image), torch.from_numpy(picture.labels).to(device))
         seen = method.image_classes(found)[0]
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 

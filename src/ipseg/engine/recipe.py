@@ -21,6 +21,9 @@ from ipseg.methods.registry import method_config
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
+WARMUP_START = 0.001
+"""The warm-up's first multiple of the rate (SSUL's and the authors' code)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -64,7 +67,8 @@ class TrainingConfig:
     """Of everything that learns."""
 
     schedule: Literal["poly", "warm_poly"] = "poly"
-    """poly: the rate falls as (1 - progress)^power. warm_poly: after a linear warm-up (the paper's for ADE20K)."""
+    """poly: the rate falls as (1 - progress)^power. warm_poly: and rises over a linear warm-up first (the paper's for
+    ADE20K)."""
 
     later_schedule: Literal["poly", "warm_poly"] | None = None
     """The same for later steps, whose new heads a high rate can upset at once; null: the same one."""
@@ -83,7 +87,7 @@ class TrainingConfig:
 
     graphs: bool = False
     """On a GPU: record an iteration once and replay it (CUDA graphs); small networks gain most. Not together with
-    `deterministic` or a gate."""
+    `deterministic`."""
 
     compile: bool = False
     """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
@@ -136,11 +140,11 @@ class TrainingConfig:
         return max(1, round(self.at(step).epochs * pictures / self.batch_size))
 
     def rate(self, iteration: int, iterations: int) -> float:
-        """The multiple of the learning rate at an iteration."""
+        """The multiple of the learning rate at an iteration; warm-up multiplies the poly schedule."""
+        poly = float((1 - iteration / iterations) ** self.power)
         warm = round(self.warmup * iterations) if self.schedule == "warm_poly" else 0
-        if iteration < warm:
-            return (iteration + 1) / warm
-        return float((1 - (iteration - warm) / (iterations - warm)) ** self.power)
+        done = min(1.0, iteration / max(1, warm))
+        return poly if iteration >= warm else poly * (done + WARMUP_START * (1 - done))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,13 +202,16 @@ class Recipe:
 
     def require_trainable(self) -> None:
         """What no run can be trained with, though a finished one may well be asked so."""
-        if self.training.graphs and (self.deterministic or getattr(self.method, "gate", "none") != "none"):
+        if self.training.graphs and self.deterministic:
             raise UserError(
-                "training.graphs goes together neither with deterministic nor with method.gate: a recording runs the "
-                "same operations each time. Set it, or those, to false and none."
+                "training.graphs does not go together with deterministic: a recorded iteration cannot be checked for "
+                "operations that are not. Set one of them to false."
             )
         if self.training.tensorboard:
             require_tracker()
+        require_data = getattr(self.method, "require_data", None)
+        if require_data is not None:
+            require_data(self.data)
 
 
 SECTIONS = {"data": data_config, "method": method_config}

@@ -95,6 +95,10 @@ class Method(Protocol):
         """Put the network into the state it trains in (what is frozen stays in evaluation mode)."""
         ...
 
+    def pseudo_labels(self, images: Tensor) -> Tensor:
+        """(B, H, W): learned indices of the classes that the method takes to be there; memory stores which."""
+        ...
+
     def image_classes(self, labels: Tensor) -> Tensor:
         """(B, C) bool: which seen classes a picture with these labels, (B, H, W), holds. Memory stores them."""
         ...
@@ -138,7 +142,8 @@ class MethodConfig(Protocol):
 
     One that replays pictures with pixel labels also has `replayed_labels`, which says what these hold; memory keeps
     and shows no annotation otherwise. One that says what its settings need (`replays`, `needs`: engine/idle.py) has
-    them named where they were changed in vain.
+    them named where they were changed in vain. One that cannot learn from every data set has `require_data(data)`,
+    which raises before anything starts.
     """
 
     name: str

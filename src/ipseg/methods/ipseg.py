@@ -1,270 +1,397 @@
-"""IPSeg: image posterior and semantics decoupling (section 3 of the paper), each part switchable."""
+"""IPSeg (Yu et al., ICML 2025, section 3): an image posterior and decoupled semantics; each can be switched off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
+from ipseg.data.source import DataConfig
+from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
-from ipseg.methods.ipseg_config import IPSegConfig
-from ipseg.methods.ipseg_inference import Branches, answer, pixel_scores
+from ipseg.methods.ipseg_inference import Fusion, predict
 from ipseg.methods.labels import (
-    NEITHER,
-    class_labels,
     classes_present,
     coupled_labels,
     permanent_labels,
+    sure_old_classes,
     temporary_labels,
-    where_unlabelled,
 )
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
 from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
-from ipseg.model.moments import Moments
-from ipseg.model.network import Features, Network, logits_of
-from ipseg.model.posterior import Posterior
-from ipseg.scenario.split import IGNORE, Step
+from ipseg.model.network import Features, ModelConfig, Network, logits_of
+from ipseg.scenario.split import Step
+
+CONFIDENCE = 0.7
+"""A pseudo-label counts from this probability (SSUL's, which section 4.1 adopts)."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Where the paper's text and its authors' code differ. Both do the same in everything else."""
+
+    known_classes_ignored: bool
+    """The permanent branch is taught nothing where a known class is (c_i of Eq. 5). If not, these pixels are negatives
+    for it, and all class channels stand in both losses."""
+    noise_filtering: bool
+    """Eq. 9."""
+    unknown_joins_background: bool
+    """At inference the unknown channel is added to the background's; if not, it is dropped."""
+    posterior_sees_crops: bool
+    """Replayed images are cropped for the posterior like new ones; if not, it sees them whole, as their labels do."""
+
+
+VARIANTS = {
+    "paper": Rules(
+        known_classes_ignored=True, noise_filtering=True, unknown_joins_background=False, posterior_sees_crops=False
+    ),
+    "official": Rules(
+        known_classes_ignored=False, noise_filtering=False, unknown_joins_background=True, posterior_sees_crops=True
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPSegConfig:
+    """IPSeg."""
+
+    name: str = "ipseg"
+    """The method."""
+
+    variant: Literal["paper", "official"] = "paper"
+    """paper: the equations of the text. official: what the authors' code computes, slips aside (docs/fidelity.md)."""
+
+    image_posterior: bool = True
+    """IP: train an image posterior and weigh the pixels' scores with it (Eq. 2, 3)."""
+
+    decoupling: bool = True
+    """SD: permanent and temporary branches with labels of their own (Eq. 5, 6). Off: SSUL's one label map and loss."""
+
+    head: Literal["large", "small"] = "large"
+    """large: three convolutions, each also fed with a finer stage of the backbone (section 3.4). small: SSUL's one
+    convolution on the decoder's output."""
+
+    alpha_bc: float = 0.9
+    """Posterior of the background, which the image branch does not have (Eq. 3)."""
+
+    alpha_nf: float = 0.4
+    """Noise filtering: factor for class scores where their own head rates other foreground as high (Eq. 9). 1: off."""
+
+    lambda_temporary: float = 0.5
+    """Weight of the temporary branch's loss, lambda_1 (Eq. 7)."""
+
+    lambda_permanent: float = 0.5
+    """Weight of the permanent branch's loss, lambda_2 (Eq. 7)."""
+
+    image_labels: Literal["part", "pseudo", "full"] = "pseudo"
+    """Image labels of old classes: none, the teacher's (the paper's), or ground truth (an oracle)."""
+
+    min_class_area: float = 0.0038
+    """An old class is in an image if the teacher's pseudo-labels cover more than this share of it (the authors' 1,000
+    pixels of 513 x 513)."""
+
+    rehearsal: float = 0.5
+    """Share of a batch that replays images from memory for segmentation. 0 is Eq. 6 to the letter."""
+
+    posterior_views: Literal["random", "fixed"] = "random"
+    """How replayed images are scaled and placed for the posterior. random: anew each time. fixed: as one pass over the
+    step shows them; their features are computed once, which saves half of the encoder's work."""
+
+    gate: Literal["none", "exact"] = "none"
+    """Which heads run at inference. none: all. exact: until no other could win a pixel; the labels are the same, and
+    pixels without the posterior are not measured."""
+
+    permanent_lr: float = 0.1
+    """The permanent branch learns at this multiple of the rate after the base step."""
+
+    posterior_lr: float = 1.0
+    """The image posterior learns at this multiple of the rate."""
+
+    backbone_lr: float = 0.1
+    """The backbone learns at this multiple of the rate in the base step."""
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_bc", "alpha_nf", "min_class_area"):
+            require_between(f"method.{name}", getattr(self, name), 0, 1)
+        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        for name in ("lambda_temporary", "lambda_permanent", "permanent_lr", "posterior_lr", "backbone_lr"):
+            require_at_least(f"method.{name}", getattr(self, name), 0)
+        if self.gate != "none" and not self.image_posterior:
+            raise UserError(
+                f"method.gate is {self.gate}, but without method.image_posterior nothing gates. Set it to none."
+            )
+        if self.posterior_views == "fixed" and self.rules.posterior_sees_crops:
+            raise UserError(
+                f"method.posterior_views is fixed, but method.variant {self.variant} crops replayed images anew each "
+                "time. Set posterior_views to random."
+            )
+
+    @property
+    def rules(self) -> Rules:
+        """What the variant comes to."""
+        return VARIANTS[self.variant]
+
+    @property
+    def fusion(self) -> Fusion:
+        """The settings of inference. Without decoupling it is SSUL's: unknown joins the background, nothing filters."""
+        filters = self.decoupling and self.rules.noise_filtering
+        return Fusion(
+            alpha_bc=self.alpha_bc,
+            alpha_nf=self.alpha_nf if filters else 1.0,
+            decoupled=self.decoupling,
+            unknown_joins_background=self.rules.unknown_joins_background or not self.decoupling,
+            gated=self.gate == "exact",
+        )
+
+    @property
+    def replayed_labels(self) -> Literal["current"]:
+        """Images are stored without annotation; what the running step annotates in them counts."""
+        return "current"
+
+    @property
+    def replays(self) -> bool:
+        """Whether stored images are shown again, to heads or posterior."""
+        return self.image_posterior or self.rehearsal > 0
+
+    def needs(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always count, whether they do, and when they would."""
+        posterior = (self.image_posterior, "method.image_posterior")
+        pseudo = (self.image_posterior and self.image_labels == "pseudo", "method.image_labels: pseudo")
+        filters = self.decoupling and self.rules.noise_filtering
+        return {
+            **dict.fromkeys(("alpha_bc", "image_labels", "posterior_views", "posterior_lr"), posterior),
+            "min_class_area": pseudo,
+            "alpha_nf": (filters, "method.decoupling and method.variant: paper"),
+        }
+
+    def base_settings(self) -> dict[str, Any]:
+        """What the base step depends on: there is no old class, no memory and no inference in it."""
+        parts = ("name", "image_posterior", "decoupling", "head", "backbone_lr", "posterior_lr")
+        weights = ("lambda_temporary", "lambda_permanent")
+        variant = self.variant if self.decoupling else None  # its losses differ only there
+        return {key: getattr(self, key) for key in (*parts, *weights)} | {"variant": variant}
+
+    def oracle(self) -> list[str]:
+        """Full image labels are not to be had in a real step."""
+        return ["method.image_labels=full"] if self.image_posterior and self.image_labels == "full" else []
+
+    def require_data(self, data: DataConfig) -> None:
+        """Refuse data without saliency maps where nothing would oppose the background."""
+        if self.decoupling and self.rules.known_classes_ignored:
+            require_saliency(data, "Set method.variant to official, or give the data saliency maps (ipseg saliency).")
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSeg:
+        """Make the method with its network."""
+        posterior: Literal["learned"] | None = "learned" if self.image_posterior else None
+        head: Literal["ipseg", "ssul"] = "ipseg" if self.head == "large" else "ssul"
+        return IPSeg(self, Network(model, posterior=posterior, head=head, pretrained=pretrained))
 
 
 class IPSeg:
-    """Heads that grow, a posterior that realigns them, and two kinds of semantics taught apart."""
+    """Heads that grow, a posterior that realigns them, and two kinds of semantics learned apart."""
 
     def __init__(self, config: IPSegConfig, network: Network) -> None:
         self.config, self.network = config, network
         self.step = NO_STEP
-        self._previous: Branches | None = None
+        self.teacher: Head | None = None
+        """The permanent branch of f_{t-1}. Its encoder and its temporary heads are ours: they no longer change."""
         self._views: Views | None = None
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
     def begin_step(self, step: Step) -> None:
-        """Keep what f_{t-1} needs, freeze what it shares with us, and add the step's head."""
-        network = self.network
-        self.step = step
-        self._previous, self._views = _previous_of(network) if step.index > 0 else None, None
-        extra = 2 if self.config.decoupling else 0
-        head = network.grow(extra + len(step.new), len(step.new))
-        if self._previous is None:
-            return
-        rows = [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new)  # c_f is in the same row as c'_u
-        head.start_from(self._begun_as(), rows)
-        network.freeze_the_past()
-        if self.config.norm_weights == "frozen":
-            freeze_norms(network)
-
-    def _begun_as(self) -> Head:
-        """What a new head begins as a copy of."""
-        network = self.network
-        known = self.config.decoupling and self.config.new_head == "base"
-        return cast("Head", network.temporary[0]) if known else network.permanent
+        """Keep the teacher, freeze what it shares with us, and add the step's head."""
+        self.step, self._views = step, None
+        self.teacher = begin_decoupled_step(self.network, step, extra=2 if self.config.decoupling else 0)
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""
-        network, base = self.network, self._previous is None
-        network.training = base
-        for part in network.children():
-            switch(part, training=base or part is network.posterior)
+        switch_parts(self.network, training=self.teacher is None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: newest head, posterior, and slowly the permanent branch."""
-        network, config, base = self.network, self.config, self._previous is None
-        groups = [
-            ParameterGroup(trainable(network.encoder.backbone), config.backbone_lr),
-            ParameterGroup(trainable(network.encoder.decoder) + trainable(network.temporary), 1.0),
-            ParameterGroup(trainable(network.permanent), 1.0 if base else config.permanent_lr),
-        ]
-        if network.posterior is not None:
-            groups.append(ParameterGroup(trainable(network.posterior), config.posterior_lr))
-        return [group for group in groups if group.parameters]
+        config, base = self.config, self.teacher is None
+        groups = segmentation_groups(self.network, config.backbone_lr, 1.0 if base else config.permanent_lr)
+        if self.network.posterior is not None:
+            groups.append(ParameterGroup(trainable(self.network.posterior), config.posterior_lr))
+        return groups
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
-        """Half of a batch rehearses; the posterior sees current pictures in the proportion of their classes."""
-        posterior = self.config.trains_posterior
-        if not memory or self._previous is None:
+        """Half of a batch is replayed; the posterior sees new images in the proportion of their classes."""
+        posterior = self.config.image_posterior
+        if not memory or self.teacher is None:
             return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
         current = batch_size - replayed
         if not posterior:
             return BatchPlan(current, replayed)
-        judged = min(self._posterior_current(batch_size), current)
-        wholes = max(batch_size, 2) - judged  # a batch of one has a remembered picture beside it
-        return BatchPlan(current, replayed, wholes if self._views is None else 0, judged)
-
-    def _posterior_current(self, batch_size: int) -> int:
-        if self.config.posterior_current is not None:
-            return max(1, round(batch_size * self.config.posterior_current))
-        return max(1, batch_size * len(self.step.new) // len(self.step.seen))
+        new = min(max(1, batch_size * len(self.step.new) // len(self.step.seen)), current)
+        wholes = max(batch_size, 2) - new if self._views is None else 0  # a batch of one has a replayed image beside it
+        return BatchPlan(current, replayed, wholes, new, wholes_cropped=self.config.rules.posterior_sees_crops)
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
-        """With fixed views: what the encoder says of remembered pictures, which does not change any more."""
-        if self.config.posterior_views == "random" or not self.config.trains_posterior or self._previous is None:
+        """With fixed views: the frozen encoder's features of replayed images."""
+        if self.config.posterior_views == "random" or not self.config.image_posterior or self.teacher is None:
             return
         switch(self.network, training=False)
-        asked = self.config.pseudo_labels_on == "everywhere"
-        seen = [self._seen(batch.wholes, asked=asked) for batch in batches if batch.wholes is not None]
+        seen = []
+        for images in (batch.wholes for batch in batches if batch.wholes is not None):
+            features = self.network.encoder(images.images, images.boxes, decoded=1)
+            seen.append((features.pooled, self.image_labels(images)))
         if seen:
             pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
             self._views = Views(pooled, labels, len(seen[0][0]))
 
-    def _seen(self, pictures: Batch, *, asked: bool) -> tuple[Tensor, Tensor]:
-        """The posterior's view of pictures, and which classes they hold; the previous heads are asked too, or not."""
-        features = self.network.encoder(pictures.images, pictures.boxes, decoded=len(pictures) if asked else 1)
-        past = self._past_scores(features, self._past(features)) if asked else None
-        return features.pooled, self._image_labels(pictures, past)
-
-    @torch.no_grad()
-    def end_step(self, batches: Iterable[StepBatch]) -> None:
-        """A posterior of moments learns here, from the labels of `image_labels`; one that is trained has done so."""
-        if isinstance(self.network.posterior, Moments):
-            switch(self.network, training=False)
-            asked = self.config.image_labels == "pseudo"
-            self.network.posterior.learn(self._seen(batch.crops, asked=asked) for batch in batches)
-
     # ---- learning -----------------------------------------------------------------------------------------------
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
-        """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all pictures of the batch."""
-        crops, pictures = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
-        asked = len(pictures) if self.config.pseudo_labels_on == "everywhere" else batch.image_level
-        with torch.set_grad_enabled(self._previous is None):
-            features = self.network.encoder(pictures.images, pictures.boxes, decoded=max(len(crops), asked))
-        of_crops = features[: len(crops)]
-        past = self._past(of_crops)
-        teach = self._decoupled if self.config.decoupling else self._coupled
-        parts = teach(of_crops, crops, self._old_classes(past, crops.labels))
-        if isinstance(self.network.posterior, Posterior):
-            labels = self._image_labels(pictures, self._past_scores(features[:asked], past))
-            pooled, labels = (_first_and_wholes(x, batch) for x in (features.pooled, labels))
+        """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all images of the batch."""
+        crops, images = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
+        with torch.set_grad_enabled(self.teacher is None):
+            features = self.network.encoder(images.images, images.boxes, decoded=len(crops))
+        shown = features[: len(crops)]
+        old = [self._classes(logits_of(head, shown)) for head in self.network.temporary[:-1]]  # frozen: run once
+        pseudo = self._teacher_labels(shown, old, crops.labels)
+        losses = self._segmentation(shown, old, crops, pseudo)
+        if self.config.image_posterior:
+            first, more = slice(batch.image_level), slice(len(crops), None)  # some new crops, all the uncropped ones
+            labels = self.image_labels(images, pseudo)
+            pooled, labels = (torch.cat([x[first], x[more]]) for x in (features.pooled, labels))
             if self._views is not None:
                 pooled, labels = self._views.join(pooled, labels)
-            parts["image"] = image_bce(self.network.posterior(pooled).float(), labels)
-        return parts
+            assert self.network.posterior is not None
+            losses["posterior"] = image_bce(self.network.posterior(pooled).float(), labels)
+        return losses
 
-    def _decoupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
-        """Eq. 6: each branch learns its own semantics."""
+    def _segmentation(self, features: Features, old: list[Tensor], crops: Batch, pseudo: Tensor) -> dict[str, Tensor]:
+        """Eq. 6, or what the authors' code or SSUL has in its place. old: logits of old classes, frozen."""
         y, salient = crops.labels, crops.salient
-        current = logits_of(self.network.temporary[-1], features)
-        permanent = logits_of(self.network.permanent, features)
-        first = 1 + len(self.step.old)
-        loss_current = pixel_bce(current, temporary_labels(y, salient, first))
-        known = NEITHER if self.config.known_classes == "negative" else IGNORE
-        loss_permanent = pixel_bce(permanent, permanent_labels(y, old_class > 0, salient, known))
-        if self.config.class_loss == "twice":
-            loss_permanent = loss_permanent + pixel_bce(current[:, PURE_BACKGROUND + 1 :], class_labels(y, first))
-        return {
-            "current": self.config.lambda_current * loss_current,
-            "permanent": self.config.lambda_permanent * loss_permanent,
-        }
+        new, permanent = (logits_of(head, features) for head in (self.network.temporary[-1], self.network.permanent))
+        temporary_weight, permanent_weight = self.config.lambda_temporary, self.config.lambda_permanent
+        if self.config.decoupling and self.config.rules.known_classes_ignored:
+            return decoupled_losses(new, permanent, crops, pseudo, self.step, temporary_weight, permanent_weight)
+        classes = [*old, self._classes(new)]
+        every = pixel_bce(torch.cat([permanent, *classes], dim=1), coupled_labels(y, pseudo, salient))
+        if not self.config.decoupling:
+            return {"segmentation": (temporary_weight + permanent_weight) * every}
+        own = torch.cat([new[:, :2], *classes], dim=1)  # the authors' second loss knows no pseudo-labels
+        own_loss = pixel_bce(own, coupled_labels(y, torch.zeros_like(y), salient))
+        return {"temporary": temporary_weight * own_loss, "permanent": permanent_weight * every}
 
-    def _coupled(self, features: Features, crops: Batch, old_class: Tensor) -> dict[str, Tensor]:
-        """Without decoupling: one binary cross-entropy over unknown, background and all classes, as SSUL."""
-        heads = [self.network.permanent, *self.network.temporary]
-        logits = torch.cat([logits_of(head, features) for head in heads], dim=1)
-        weight = self.config.lambda_current + self.config.lambda_permanent
-        return {"segmentation": weight * pixel_bce(logits, coupled_labels(crops.labels, old_class, crops.salient))}
+    def _classes(self, logits: Tensor) -> Tensor:
+        """The class channels of a temporary head, which follow c_f and c'_b."""
+        return logits[:, 2:] if self.config.decoupling else logits
 
-    def _image_labels(self, pictures: Batch, past: Tensor | None) -> Tensor:
-        """Y~ of Eq. 2: ground truth after the crop, or the stored label, and the previous heads' pseudo-labels.
+    def image_labels(self, images: Batch, pseudo: Tensor | None = None) -> Tensor:
+        """(B, C) bool, Y~ of Eq. 2: annotated in the crop, stored with a replayed image, or a pseudo-label.
 
-        past: (b, 1 + C_old, H, W), the scores that give pseudo-labels, in the first pictures.
+        pseudo: (b, H, W), of the first images.
         """
-        classes = pictures.stored.shape[1]
+        classes = images.stored.shape[1]
         if self.config.image_labels == "full":
-            assert pictures.full is not None
-            return classes_present(pictures.full, classes)
-        labels = classes_present(pictures.labels, classes) | pictures.stored
-        if past is not None:
-            found, y = past.max(1).indices, pictures.labels[: len(past)]
-            everywhere = self.config.pseudo_labels_on == "everywhere"
-            seen = self.image_classes(found.where(y != IGNORE, IGNORE) if everywhere else where_unlabelled(found, y))
-            labels[: len(seen), : len(self.step.old)] |= seen[:, : len(self.step.old)]
+            assert images.full is not None
+            return classes_present(images.full, classes)
+        labels = classes_present(images.labels, classes) | images.stored
+        if self.config.image_labels == "pseudo" and pseudo is not None:
+            labels[: len(pseudo)] |= classes_present(pseudo, classes, self.config.min_class_area)
         return labels
 
     def image_classes(self, labels: Tensor) -> Tensor:
-        """Classes that have more than the smallest share of the picture."""
-        return classes_present(labels, len(self.step.seen), self.config.pseudo_min_share)
+        """Classes that have more than the smallest share of the image."""
+        return classes_present(labels, len(self.step.seen), self.config.min_class_area)
 
-    # ---- the previous model -------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def _past(self, features: Features) -> Prediction | None:
-        """What f_{t-1} answers; nothing in the base step.
-
-        For SSUL unknown and background are rivals here, and join at inference only.
-        """
-        previous = self._previous
-        return None if previous is None else answer(previous, features, self.config, rivals=not self.config.decoupling)
+    # ---- pseudo-labels ------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _past_scores(self, features: Features, past: Prediction | None) -> Tensor | None:
-        """What gives image-level pseudo-labels, if they are wanted: every old head, or f_{t-1}.
-
-        The heads without the posterior, which must not confirm itself.
-
-        past: what f_{t-1} answers, of these pictures or of others after them too.
-        """
-        if past is None or self._previous is None or self.config.image_labels != "pseudo":
-            return None
-        wanted = len(features.decoded)
-        if self.config.pseudo_labels_by == "model":
-            whole = past if wanted <= len(past.scores) else self._past(features)
-            return None if whole is None else whole.scores[:wanted]
-        if past.pixel is not None and wanted <= len(past.pixel):
-            return past.pixel[:wanted]
-        return pixel_scores(self._previous, features, self.config)
-
-    def _old_classes(self, past: Prediction | None, like: Tensor) -> Tensor:
-        """(B, H, W): the class that f_{t-1} sees, where it is sure; 0 elsewhere."""
-        if past is None:
-            return torch.zeros_like(like)
-        best, winner = past.scores.max(1)
-        if self.config.threshold == 0:
-            return winner
-        prior = 1.0 if past.posterior is None else _of_winner(past.posterior, self.config.alpha_bc, winner)
-        return winner.where(best >= self.config.threshold * prior, 0)
+    def _teacher_labels(self, features: Features, old: list[Tensor], y: Tensor) -> Tensor:
+        """(B, H, W): the old class that f_{t-1} is sure of where y, the annotation, says nothing; 0 elsewhere."""
+        if self.teacher is None:
+            return torch.zeros_like(y)
+        return sure_old_classes(torch.cat([logits_of(self.teacher, features), *old], dim=1), CONFIDENCE).where(
+            y == 0, 0
+        )
 
     @torch.no_grad()
-    def previous_classes(self, images: Tensor, boxes: Tensor | None = None) -> Tensor:
-        """(B, H, W): where f_{t-1}, the model as it stood after the last step, sees an old class; 0 elsewhere."""
+    def pseudo_labels(self, images: Tensor) -> Tensor:
+        """(B, H, W): the class that the heads are sure of; 0 elsewhere."""
         switch(self.network, training=False)
-        past = self._past(self.network.encoder(images, boxes))
-        return self._old_classes(past, images[:, 0].long())
+        features = self.network.encoder(images)
+        heads = [self._classes(logits_of(head, features)) for head in self.network.temporary]
+        return sure_old_classes(torch.cat([logits_of(self.network.permanent, features), *heads], dim=1), CONFIDENCE)
 
     # ---- inference ----------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Eq. 3, 4, 8 and 9."""
-        network = self.network
-        switch(network, training=False)
-        today = Branches(network.permanent, list(network.temporary), network.posterior)
-        return answer(today, network.encoder(images, boxes), self.config)
+        switch(self.network, training=False)
+        with torch.no_grad():
+            return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
 
 
-def _previous_of(network: Network) -> Branches:
-    """f_{t-1}: the model as it stands before a step begins.
+# ---- shared with IPSeg with an LDA posterior ------------------------------------------------------------------------
 
-    It shares the encoder and the old heads, which no longer change; the permanent branch and the posterior go on
-    learning, so they are copies.
+
+def require_saliency(data: DataConfig, advice: str) -> None:
+    """Raise for `saliency: all`: with known classes ignored (Eq. 5) the permanent branch would learn a constant.
+
+    Everything else is then unknown and nothing background. No pixel tells the two apart, and the background's score
+    would be alike everywhere.
     """
-    posterior = None if network.posterior is None else frozen_copy(network.posterior)
-    return Branches(frozen_copy(network.permanent), list(network.temporary), posterior)
+    if getattr(data, "saliency", None) == "all":
+        raise UserError(
+            "data.saliency is all: every unannotated pixel is an unknown object, and with known classes ignored, as "
+            f"Eq. 5 has it, the permanent branch would never see background against anything else. {advice}"
+        )
 
 
-def _first_and_wholes(x: Tensor, batch: StepBatch) -> Tensor:
-    """The rows of the pictures of Eq. 2: some current crops and whole remembered pictures."""
-    return torch.cat([x[: batch.image_level], x[len(batch.crops) :]])
+def begin_decoupled_step(network: Network, step: Step, extra: int) -> Head | None:
+    """Add the head of a step, and after the base step freeze the past; gives the teacher's permanent branch.
+
+    extra: channels of the head before its classes. A new head begins as the permanent branch, its classes as unknown
+    objects, which they were until now (c_f has the same channel as c'_u): from scratch it would first relearn what is
+    not background.
+    """
+    teacher = frozen_copy(network.permanent) if step.index > 0 else None
+    head = network.grow(extra + len(step.new), len(step.new))
+    if teacher is not None:
+        head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
+        network.freeze_the_past()
+        freeze_norms(network)  # their statistics rest as well: switch_parts
+    return teacher
 
 
-def _of_winner(posterior: Tensor, alpha_bc: float, winner: Tensor) -> Tensor:
-    """What Eq. 3 multiplied the winner's score by, in every pixel."""
-    prior = F.pad(posterior, (1, 0), value=alpha_bc)
-    return prior.gather(1, winner.flatten(1)).view_as(winner)
+def switch_parts(network: Network, *, training: bool) -> None:
+    """Training mode for all parts, or for the posterior alone."""
+    network.training = training
+    for part in network.children():
+        switch(part, training=training or part is network.posterior)
+
+
+def segmentation_groups(network: Network, backbone: float, permanent: float) -> list[ParameterGroup]:
+    """What learns of encoder and heads, with the rates of backbone and permanent branch beside that of the rest."""
+    groups = [
+        ParameterGroup(trainable(network.encoder.backbone), backbone),
+        ParameterGroup(trainable(network.encoder.decoder) + trainable(network.temporary), 1.0),
+        ParameterGroup(trainable(network.permanent), permanent),
+    ]
+    return [group for group in groups if group.parameters]
+
+
+def decoupled_losses(
+    new: Tensor, permanent: Tensor, crops: Batch, pseudo: Tensor, step: Step, lambda_1: float, lambda_2: float
+) -> dict[str, Tensor]:
+    """Eq. 6, weighted as in Eq. 7: each branch learns its own semantics.
+
+    new, permanent: logits of the step's head and of the permanent branch. pseudo: the teacher's old classes.
+    """
+    temporary = temporary_labels(crops.labels, crops.salient, first=1 + len(step.old))
+    lasting = permanent_labels(crops.labels, pseudo > 0, crops.salient)
+    return {"temporary": lambda_1 * pixel_bce(new, temporary), "permanent": lambda_2 * pixel_bce(permanent, lasting)}

@@ -11,20 +11,15 @@ from torch import Tensor
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.scenario.split import IGNORE
 
-NEITHER = 254
-"""A pixel that counts, but as none of a branch's channels."""
 
-
-def permanent_labels(y: Tensor, old: Tensor, salient: Tensor, known: int = IGNORE) -> Tensor:
+def permanent_labels(y: Tensor, old: Tensor, salient: Tensor) -> Tensor:
     """Eq. 5, first half: y~^p, for the permanent branch.
 
     c_i (ignored) on this step's classes and where the previous model sees an old class, c'_u where something else
-    stands out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1. `known` is what known classes are taught
-    as: IGNORE in the paper, NEITHER in the authors' code.
+    stands out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1.
     """
     labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
-    labels = labels.masked_fill((y != 0) | old, known)
-    return labels.masked_fill(y == IGNORE, IGNORE)
+    return labels.masked_fill((y != 0) | old, IGNORE)
 
 
 def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:
@@ -35,11 +30,6 @@ def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:
     labels = torch.where(salient, OTHER_FOREGROUND, PURE_BACKGROUND)
     labels = torch.where(y > 0, y - first + 2, labels)
     return labels.masked_fill(y == IGNORE, IGNORE)
-
-
-def class_labels(y: Tensor, first: int) -> Tensor:
-    """The step's classes alone, whose channels begin with that of learned index `first`."""
-    return torch.where(y > 0, y - first, NEITHER).masked_fill(y == IGNORE, IGNORE)
 
 
 def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
@@ -67,10 +57,10 @@ def where_unlabelled(found: Tensor, y: Tensor) -> Tensor:
     return found.where(y == 0, 0).where(y != IGNORE, IGNORE)
 
 
-def classes_present(labels: Tensor, classes: int, min_share: float = 0.0) -> Tensor:
-    """(B, classes) bool: which learned indices cover more than `min_share` of the counted pixels of each label map."""
-    lines = labels.masked_fill((labels < 0) | (labels > classes), classes + 1).flatten(0, 1)
-    counts = torch.zeros(len(lines), classes + 2, device=labels.device)
+def classes_present(labels: Tensor, classes: int, min_area: float = 0.0) -> Tensor:
+    """(B, classes) bool: which learned indices cover more than `min_area`, a share of the whole map, of each map."""
+    lines = labels.masked_fill((labels < 0) | (labels > classes), 0).flatten(0, 1)
+    counts = torch.zeros(len(lines), classes + 1, device=labels.device)
     counts.scatter_add_(1, lines, torch.ones_like(lines, dtype=counts.dtype))  # line by line: a GPU adds side by side
-    counts = counts.view(*labels.shape[:2], classes + 2).sum(1)
-    return counts[:, 1:-1] > min_share * counts[:, :-1].sum(1, keepdim=True)
+    counts = counts.view(*labels.shape[:2], classes + 1).sum(1)
+    return counts[:, 1:] > min_area * labels[0].numel()

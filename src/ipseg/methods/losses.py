@@ -14,8 +14,8 @@ from ipseg.scenario.split import IGNORE
 def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
     """Eq. 6: binary cross-entropy of every channel against one-hot labels.
 
-    Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. A
-    label without a channel (NEITHER) is a negative for all of them. Zero where no pixel counts.
+    Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. Zero
+    where no pixel counts.
     """
     loss, counted = _summed_bce(logits, labels)
     return loss / everywhere(counted)

@@ -11,7 +11,8 @@ from ipseg.errors import UserError
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.methods.ilt import IltConfig
-from ipseg.methods.ipseg_config import IPSegConfig, IPSegMomentsConfig
+from ipseg.methods.ipseg import IPSegConfig
+from ipseg.methods.ipseg_lda import IPSegLDAConfig
 from ipseg.methods.lwf import LwfConfig, LwfMcConfig
 from ipseg.methods.mib import MibConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
@@ -19,7 +20,7 @@ from ipseg.methods.ssul import SsulConfig, SsulMConfig
 
 METHODS: dict[str, type] = {
     "ipseg": IPSegConfig,
-    "ipseg_moments": IPSegMomentsConfig,
+    "ipseg_lda": IPSegLDAConfig,
     "finetune": FinetuneConfig,
     "joint": JointConfig,
     "lwf": LwfConfig,

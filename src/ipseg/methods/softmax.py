@@ -106,6 +106,10 @@ class SoftmaxMethod(ABC, Generic[Config]):
         scores = self.network(images, boxes).enlarged().softmax(1)
         return Prediction(scores, scores)
 
+    def pseudo_labels(self, images: Tensor) -> Tensor:
+        """The prediction."""
+        return self.predict(images).labels
+
     def image_classes(self, labels: Tensor) -> Tensor:
         """Classes that some pixel has."""
         return classes_present(labels, len(self.step.seen))

@@ -149,6 +149,10 @@ class Ssul:
         scores = torch.cat([(background + unknown)[:, None], said[:, 2:]], dim=1)
         return Prediction(scores, scores, unknown=unknown)
 
+    def pseudo_labels(self, images: Tensor) -> Tensor:
+        """The prediction."""
+        return self.predict(images).labels
+
     def image_classes(self, labels: Tensor) -> Tensor:
         """Classes that some pixel has."""
         return classes_present(labels, len(self.step.seen))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ipseg.errors import UserError, require_one_of, unknown
+from ipseg.errors import UserError, require_between, require_one_of, unknown
 from ipseg.model._torchvision import ensure_torchvision
 from ipseg.model.weights import WHEEL_ARCHITECTURE, load_file, load_wheel
 
@@ -29,8 +29,12 @@ class BackboneConfig:
     output_stride: int = 16
     """Of the last stage, where the architecture can (ResNet and other convolutional networks; Swin stays at 32)."""
 
+    drop_path: float = 0.0
+    """Rate of stochastic depth while the backbone learns (the authors' code: 0.3 for Swin)."""
+
     def __post_init__(self) -> None:
         require_one_of("model.backbone.output_stride", self.output_stride, [8, 16, 32])
+        require_between("model.backbone.drop_path", self.drop_path, 0, 0.99)
 
     def build(self, *, pretrained: bool = True) -> Backbone:
         """Make the backbone; `pretrained=False` leaves the weights out (a run's own are about to be loaded)."""
@@ -54,6 +58,8 @@ class Backbone(nn.Module):
         self.channels: tuple[int, ...] = tuple(self.body.feature_info.channels()[-4:])
         # Swin and its kin give (B, H, W, C). The shape does not tell: Swin-B has 128 x 128 x 128 at 512 pixels.
         self.channels_last = getattr(self.body, "output_fmt", "NCHW") == "NHWC"
+        # Their stages end without normalization, which every dense prediction network on them adds.
+        self.norms = nn.ModuleList(nn.LayerNorm(channels) for channels in self.channels if self.channels_last)
         self.multiple = max(32, *self.body.feature_info.reduction())
         for module in self.body.modules():
             if hasattr(module, "fused_attn"):
@@ -84,8 +90,8 @@ class Backbone(nn.Module):
         """images: (B, 3, H, W) in 0-1; inside: (B, H, W), false on padding, which becomes zero whatever it held."""
         normal = (images - self.mean) / self.std * inside[:, None]
         stages = self.body(normal)[-4:]
-        if self.channels_last:
-            stages = [stage.permute(0, 3, 1, 2) for stage in stages]  # channels stay last in memory, as everywhere
+        if self.channels_last:  # channels stay last in memory, as everywhere
+            stages = [norm(stage).permute(0, 3, 1, 2) for norm, stage in zip(self.norms, stages, strict=True)]
         return list(stages)
 
 
@@ -126,6 +132,8 @@ def _create(config: BackboneConfig, *, download: bool) -> Any:
     if download and not tagged:
         raise UserError(f"timm has no weights for {base}. Let model.backbone.weights be a file, or none.")
     options: dict[str, Any] = {"features_only": True, "pretrained": download}
+    if config.drop_path:
+        options["drop_path_rate"] = config.drop_path
     # What an architecture does not know it refuses with TypeError, or with the last two for a stride it cannot have.
     for extra in (
         {"output_stride": config.output_stride, "strict_img_size": False},
@@ -143,7 +151,8 @@ def _create(config: BackboneConfig, *, download: bool) -> Any:
             ) from error
         except (RuntimeError, AttributeError) as error:
             raise UserError(f"backbone {config.name} gives no stages of features ({error}).") from error
-    raise UserError(f"backbone {config.name} gives no stages of features; ResNet, Swin, ConvNeXt and others do.")
+    lacks = "no stochastic depth (set model.backbone.drop_path to 0) or " if config.drop_path else ""
+    raise UserError(f"backbone {config.name} has {lacks}no stages of features; ResNet, Swin, ConvNeXt and others do.")
 
 
 def _normalisation(config: BackboneConfig, body: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from ipseg.model.precision import unmixed
 
+ROUNDING = 1e-4
+"""A part that reaches less far into a cell does not touch it: its edge is there by rounding."""
+
 
 def full_boxes(images: Tensor) -> Tensor:
     """Boxes of pictures that fill their canvas."""
@@ -39,10 +42,10 @@ def touched(boxes: Tensor, canvas: tuple[int, int], cells: Sequence[int]) -> Ten
 
 
 def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) -> Tensor:
-    """(B, C, bins, bins): the mean of the features over each of bins x bins equal parts of the picture's box.
+    """(B, C, bins, bins): the mean of the features over each of bins x bins equal parts of the image's box.
 
-    Cells count by the area that they share with a part. For a picture that fills the canvas, and a feature map that
-    divides evenly, this is adaptive average pooling.
+    Adaptive average pooling of the box: a cell on the line between two parts counts fully in both. Cells that are
+    partly padding count by the share that is not.
     """
     height, width = features.shape[-2:]
     rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], height, bins)
@@ -52,12 +55,15 @@ def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) ->
 
 
 def _shares(start: Tensor, end: Tensor, pixels: int, cells: int, bins: int) -> Tensor:
-    """(B, bins, cells): how much of each part lies in each cell, along one axis; rows sum to one."""
+    """(B, bins, cells): the weight of each cell in each part, along one axis; rows sum to one."""
     scale = cells / pixels
     edges = torch.linspace(0, 1, bins + 1, device=start.device)
     cuts = (start[:, None] + (end - start)[:, None] * edges) * scale
     cell = torch.arange(cells, device=start.device)
-    low = torch.maximum(cuts[:, :-1, None], cell)
-    high = torch.minimum(cuts[:, 1:, None], cell + 1)
-    overlap = (high - low).clamp(min=0)
-    return overlap / overlap.sum(-1, keepdim=True).clamp(min=1e-6)
+
+    def overlap(low: Tensor, high: Tensor) -> Tensor:
+        return (torch.minimum(high[..., None], cell + 1) - torch.maximum(low[..., None], cell)).clamp(min=0)
+
+    touched = overlap(cuts[:, :-1], cuts[:, 1:]) > ROUNDING
+    weights = overlap(cuts[:, :1], cuts[:, -1:]) * touched
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-6)

@@ -17,6 +17,7 @@ from ipseg.model.decoder import Aspp
 from ipseg.model.freezing import Still, freeze
 from ipseg.model.fusible import fusible
 from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
+from ipseg.model.initial import he_init
 from ipseg.model.moments import Moments
 from ipseg.model.posterior import Posterior, pool_parts
 from ipseg.model.recording import recordable
@@ -158,6 +159,7 @@ class Network(nn.Module):
         self.config, self._small_heads = config, head == "ssul"
         sees: PosteriorBackbone = posterior_backbone if posterior else "shared"
         self.encoder = Encoder(config, keep_last=own_decoders, posterior_backbone=sees, pretrained=pretrained)
+        he_init(self.encoder.decoder)
         self.permanent = self._head(1 if apart else 2)
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
@@ -170,9 +172,9 @@ class Network(nn.Module):
 
     def _head(self, outputs: int) -> Head:
         width = self.config.width
-        if self._small_heads:
-            return Head(SmallTrunk(width, width), width, outputs)
-        return Head(Trunk(self.encoder.backbone.channels[:3], width, width), width, outputs)
+        stages = self.encoder.backbone.channels[:3]
+        trunk = SmallTrunk(width, width) if self._small_heads else Trunk(stages, width, width)
+        return he_init(Head(trunk, width, outputs))
 
     def lasting(self) -> list[Head]:
         """The branches that no step owns, in the order of their channels: unknown, then background."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ipseg.model.boxes import pool
+from ipseg.model.initial import he_init
 from ipseg.model.recording import recordable
 
 BINS = 2
@@ -24,6 +25,7 @@ class Posterior(nn.Module):
             nn.ReLU(),
             nn.Dropout(dropout),
         )
+        he_init(self.shared)
         self.width = width
         self.sizes: list[int] = []
         """Classes of each step."""
@@ -31,7 +33,7 @@ class Posterior(nn.Module):
 
     def grow(self, classes: int) -> None:
         """Add the classifier of a new step."""
-        self.classifiers.append(nn.Linear(self.width, classes))
+        self.classifiers.append(he_init(nn.Linear(self.width, classes)))
         self.sizes.append(classes)
 
     @recordable

@@ -22,10 +22,9 @@ MEMORY = {"voc": 100, "ade": 300}
 VARIED = {
     "image_posterior": True,
     "decoupling": True,
-    "noise_filtering": True,
     "alpha_bc": 0.9,
     "alpha_nf": 0.4,
-    "lambda_current": 0.5,
+    "lambda_temporary": 0.5,
     "lambda_permanent": 0.5,
     "image_labels": "pseudo",
 }

@@ -26,7 +26,7 @@ RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d",
 """They can be told apart, and seen on white and on black; as text they would be too pale."""
 FAINT = "#8f98a3"
 """Of runs that have no colour of their own, where there are more runs than colours."""
-OWN = ("ipseg", "ipseg_moments", "ssul_m", "plop_m", "mib", "joint", "finetune")
+OWN = ("ipseg", "ipseg_lda", "ssul_m", "plop_m", "mib", "joint", "finetune")
 """Runs that have the same colour on every page: RUN_COLOURS in this order."""
 
 INK, GRID = "#010203", "#040506"

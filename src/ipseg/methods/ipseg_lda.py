@@ -1,0 +1,216 @@
+"""IPSeg with an LDA posterior: no part of the paper, and nearer to joint training.
+
+Instead of a network that every step trains on replayed images, the posterior is a linear discriminant a class, in
+closed form from streaming sums over all images that the steps have shown (model/moments.py). It forgets nothing and
+needs no stored image. It also sees images with a copy of the pretrained backbone that the base step does not teach, and
+later heads begin with a decoder of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.source import DataConfig
+from ipseg.errors import require_at_least, require_between
+from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
+from ipseg.methods.ipseg import (
+    CONFIDENCE,
+    begin_decoupled_step,
+    decoupled_losses,
+    require_saliency,
+    segmentation_groups,
+    switch_parts,
+)
+from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores, predict
+from ipseg.methods.labels import classes_present, sure_old_classes
+from ipseg.methods.replay import plan_with_replay
+from ipseg.model.freezing import frozen_copy, switch
+from ipseg.model.fusion import fuse
+from ipseg.model.heads import Head
+from ipseg.model.moments import Moments
+from ipseg.model.network import Features, ModelConfig, Network, logits_of
+from ipseg.scenario.split import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class IPSegLDAConfig:
+    """IPSeg with an LDA posterior."""
+
+    name: str = "ipseg_lda"
+    """The method."""
+
+    teacher: Literal["fused", "heads"] = "fused"
+    """Who gives pseudo-labels. fused: the previous model's prediction, with posterior and noise filter. heads: its
+    heads alone, from a probability of 0.7, as in ipseg."""
+
+    frozen_backbone: bool = True
+    """The posterior also sees with a copy of the backbone as it was before the base step; pretrained, it tells classes
+    apart that the base step does not have. It takes a second pass."""
+
+    alpha_bc: float = 0.5
+    """Posterior of the background; the best of six on held-out photographs (ipseg: 0.9)."""
+
+    alpha_nf: float = 0.4
+    """As in ipseg."""
+
+    lambda_temporary: float = 0.5
+    """As in ipseg."""
+
+    lambda_permanent: float = 0.5
+    """As in ipseg."""
+
+    min_class_area: float = 0.0038
+    """A stored image counts as one of an old class if predictions cover more than this share of it."""
+
+    rehearsal: float = 0.5
+    """Share of a batch that replays images from memory for segmentation."""
+
+    gate: Literal["none", "exact"] = "none"
+    """As in ipseg."""
+
+    permanent_lr: float = 0.1
+    """As in ipseg."""
+
+    backbone_lr: float = 0.1
+    """As in ipseg."""
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_bc", "alpha_nf", "min_class_area"):
+            require_between(f"method.{name}", getattr(self, name), 0, 1)
+        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        for name in ("lambda_temporary", "lambda_permanent", "permanent_lr", "backbone_lr"):
+            require_at_least(f"method.{name}", getattr(self, name), 0)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The settings of inference: the paper's."""
+        return Fusion(
+            alpha_bc=self.alpha_bc,
+            alpha_nf=self.alpha_nf,
+            decoupled=True,
+            unknown_joins_background=False,
+            gated=self.gate == "exact",
+        )
+
+    @property
+    def replayed_labels(self) -> Literal["current"]:
+        """Images are stored without annotation; what the running step annotates in them counts."""
+        return "current"
+
+    @property
+    def replays(self) -> bool:
+        """Whether stored images are shown again; the posterior needs none."""
+        return self.rehearsal > 0
+
+    def base_settings(self) -> dict[str, Any]:
+        """What the base step depends on."""
+        names = ("name", "frozen_backbone", "lambda_temporary", "lambda_permanent", "backbone_lr")
+        return {key: getattr(self, key) for key in names}
+
+    def oracle(self) -> list[str]:
+        """Nothing sees labels that a step must not see."""
+        return []
+
+    def require_data(self, data: DataConfig) -> None:
+        """Refuse data without saliency maps: nothing would oppose the background."""
+        require_saliency(data, "Give the data saliency maps (ipseg saliency).")
+
+    def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSegLDA:
+        """Make the method with its network."""
+        sees: Literal["both", "shared"] = "both" if self.frozen_backbone else "shared"
+        network = Network(model, posterior="moments", own_decoders=True, posterior_backbone=sees, pretrained=pretrained)
+        return IPSegLDA(self, network)
+
+
+class IPSegLDA:
+    """IPSeg's heads, losses and inference; the posterior learns in closed form when a step ends."""
+
+    def __init__(self, config: IPSegLDAConfig, network: Network) -> None:
+        self.config, self.network = config, network
+        self.step = NO_STEP
+        self.teacher: tuple[Head, Moments] | None = None
+        """Permanent branch and posterior of f_{t-1}; its encoder and temporary heads are ours."""
+
+    @property
+    def posterior(self) -> Moments:
+        """The network's."""
+        assert isinstance(self.network.posterior, Moments)
+        return self.network.posterior
+
+    def begin_step(self, step: Step) -> None:
+        """Keep the teacher, freeze what it shares with us, and add the step's head."""
+        self.step = step
+        posterior = frozen_copy(self.posterior)
+        permanent = begin_decoupled_step(self.network, step, extra=2)
+        self.teacher = None if permanent is None else (permanent, posterior)
+
+    def train_mode(self) -> None:
+        """After the base step batch statistics stay as they are, everywhere."""
+        switch_parts(self.network, training=self.teacher is None)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Base: everything, the backbone slower. Later: newest head, and slowly the permanent branch."""
+        permanent = 1.0 if self.teacher is None else self.config.permanent_lr
+        return segmentation_groups(self.network, self.config.backbone_lr, permanent)
+
+    def plan(self, batch_size: int, memory: int) -> BatchPlan:
+        """Half of a batch is replayed. No image is needed for the posterior."""
+        return plan_with_replay(batch_size, 0 if self.teacher is None else memory, self.config.rehearsal)
+
+    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
+        """Eq. 6: the two branches."""
+        crops, network, config = batch.crops, self.network, self.config
+        with torch.set_grad_enabled(self.teacher is None):
+            features = network.encoder(crops.images, crops.boxes)
+        pseudo = self._teacher_labels(features, crops.labels)
+        new, permanent = (logits_of(head, features) for head in (network.temporary[-1], network.permanent))
+        weights = config.lambda_temporary, config.lambda_permanent
+        return decoupled_losses(new, permanent, crops, pseudo, self.step, *weights)
+
+    @torch.no_grad()
+    def _teacher_labels(self, features: Features, y: Tensor) -> Tensor:
+        """(B, H, W): the old class that f_{t-1} sees where y, the annotation, says nothing; 0 elsewhere."""
+        if self.teacher is None:
+            return torch.zeros_like(y)
+        head, posterior = self.teacher
+        permanent = logits_of(head, features)
+        heads = [logits_of(head, features) for head in self.network.temporary[:-1]]
+        if self.config.teacher == "heads":
+            logits = torch.cat([permanent, *(each[:, 2:] for each in heads)], dim=1)
+            return sure_old_classes(logits, CONFIDENCE).where(y == 0, 0)
+        fusion = self.config.fusion
+        background = background_score(permanent.sigmoid(), fusion)
+        pixel = torch.cat([background[:, None], *(class_scores(logits, fusion) for logits in heads)], dim=1)
+        scores = fuse(pixel, posterior(features.pooled).float().sigmoid(), fusion.alpha_bc)
+        return scores.max(1).indices.where(y == 0, 0)
+
+    @torch.no_grad()
+    def end_step(self, batches: Iterable[StepBatch]) -> None:
+        """Learn the posterior. Classes of other steps count as absent: wrong guesses of them would spoil more."""
+        switch(self.network, training=False)
+        self.posterior.learn(self._image_features(batch) for batch in batches)
+
+    def _image_features(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        crops = batch.crops
+        features = self.network.encoder(crops.images, crops.boxes, decoded=1)
+        return features.pooled, classes_present(crops.labels, crops.stored.shape[1])
+
+    def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
+        """Eq. 3, 4, 8 and 9."""
+        switch(self.network, training=False)
+        with torch.no_grad():
+            return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
+
+    def pseudo_labels(self, images: Tensor) -> Tensor:
+        """(B, H, W): the prediction."""
+        return self.predict(images).labels
+
+    def image_classes(self, labels: Tensor) -> Tensor:
+        """Classes that have more than the smallest share of the image."""
+        return classes_present(labels, len(self.step.seen), self.config.min_class_area)
