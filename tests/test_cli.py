@@ -167,7 +167,7 @@ def test_doctor_says_what_is_broken_and_ends_with_1(monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr("ipseg.methods.ipseg_config.IPSegConfig.build", broken)
+    monkeypatch.setattr("ipseg.methods.ipseg.IPSegConfig.build", broken)
     result = call("doctor")
     assert result.exit_code == 1
     assert "BROKEN: RuntimeError: no kernel image" in result.output

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ipseg.methods.ipseg_config import IPSegConfig
 from opened import Counts, Opened
 from torch import Tensor, nn
 
@@ -35,6 +34,7 @@ from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.fusible import fusing
 from ipseg.model.heads import Head
 from ipseg.scenario.split import IGNORE

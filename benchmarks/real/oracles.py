@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from after import VERSION, finished, measured_before
-from ipseg.methods.ipseg_config import IPSegConfig
 from opened import Opened
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.files import write_text
 from ipseg.methods.base import Prediction
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.labels import classes_present
 from ipseg.scenario.split import IGNORE
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ipseg.methods.ipseg_config import IPSegConfig
 from torch import Tensor
 
 from ipseg.data.loading import room
@@ -32,6 +31,7 @@ from ipseg.engine.recipe_files import with_changes
 from ipseg.engine.start import begin, restore
 from ipseg.engine.system import choose_device, seed_all, set_deterministic
 from ipseg.methods.base import prepare
+from ipseg.methods.ipseg import IPSegConfig
 
 WAYS = {
     "poly": [],

@@ -54,7 +54,7 @@ def test_runs_that_differ_in_seeds_alone_are_one_row(copies):
 def test_a_run_from_before_a_setting_existed_is_in_the_row_of_those_with_its_default(copies):
     old, new, foreign = copies("a", []), copies("b", ["seed=1"], seed=1), copies("c", ["method.unheard_of=1"])
     recipe = yaml.safe_load((old / "recipe.yaml").read_text())
-    del recipe["method"]["norm_weights"]
+    del recipe["method"]["head"]
     (old / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     (rows,) = shown(compare([old, new, foreign])).values()
     assert [count for _, count in rows] == [2, 1]

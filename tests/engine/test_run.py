@@ -83,7 +83,7 @@ def test_a_run_leaves_what_it_says_in_its_folder(tiny_run):
     assert {line["step"] for line in lines if line["event"] == "train"} == {0, 1, 2}
     (parts,) = {tuple(line["seconds"]) for line in lines if line["event"] == "step"}
     assert parts == ("load", "learn", "save", "remember", "measure")
-    assert all(set(line["loss"]) == {"current", "permanent", "image"} for line in lines if line["event"] == "train")
+    assert all(set(line["loss"]) == {"temporary", "permanent", "posterior"} for line in lines if line["event"] == "train")
 
 
 def test_a_run_writes_only_into_its_own_folder(tiny_settings, tmp_path, monkeypatch, make_folder_data):
@@ -207,11 +207,11 @@ def test_a_run_that_began_before_a_setting_existed_goes_on_with_its_default(tiny
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     shutil.rmtree(mine / "step_02")
     recipe = (mine / "recipe.yaml").read_text().splitlines(keepends=True)
-    (mine / "recipe.yaml").write_text("".join(line for line in recipe if not line.startswith("  norm_weights:")))
+    (mine / "recipe.yaml").write_text("".join(line for line in recipe if not line.startswith("  head:")))
     learned(tiny_settings, mine, resume=True)
     assert same(weights(mine), weights(tiny_run))
-    other = tiny_settings | {"method": {"name": "ipseg", "norm_weights": "frozen"}}
-    with pytest.raises(UserError, match=r"another recipe \(method\.norm_weights was learned, is frozen\)"):
+    other = tiny_settings | {"method": {"name": "ipseg", "head": "small"}}
+    with pytest.raises(UserError, match=r"another recipe \(method\.head was large, is small\)"):
         learned(other, mine, resume=True)
 
 
@@ -318,10 +318,11 @@ def test_joint_learning_is_one_step_of_everything(tiny_settings, tmp_path):
 @pytest.mark.parametrize(
     "method",
     [
-        {"image_posterior": False, "decoupling": False, "noise_filtering": False},
-        {"rehearsal": 0, "image_labels": "part", "unknown": "background", "confidence": 0.7},
+        {"image_posterior": False, "decoupling": False, "head": "small"},
+        {"rehearsal": 0, "image_labels": "part", "alpha_nf": 1},
+        {"variant": "official"},
     ],
-    ids=["everything off", "options"],
+    ids=["everything off", "options", "official"],
 )
 def test_every_part_can_be_switched(tiny_settings, tmp_path, method):
     tiny_settings["method"] |= method

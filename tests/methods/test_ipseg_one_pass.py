@@ -50,6 +50,7 @@ def test_a_gate_without_a_posterior_is_refused():
 
 def test_one_pass_over_all_images_gives_what_a_pass_for_each_use_gives(make_method, hand_made):
     method = make_method(image_labels="part")
+    method.train_mode()
     crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=3, seed=2)
     passes = []
     method.network.encoder.register_forward_hook(lambda *_: passes.append(1))

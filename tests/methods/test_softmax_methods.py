@@ -210,7 +210,6 @@ def test_without_replay_no_label_is_asked_of_memory_and_nothing_is_an_oracle():
     config = method_config({"name": "plop", "mem_labels": "all_seen"})
     assert replayed_labels(config) is None
     assert config.oracle() == []
-    assert replayed_labels(method_config({"name": "ipseg", "mem_labels": "none"})) is None
 
 
 def test_plop_m_is_plop_with_half_a_batch_from_memory(make):

@@ -15,7 +15,7 @@ from ipseg.methods.labels import sure_old_classes
 from ipseg.methods.registry import method_config
 
 both_heads = pytest.mark.parametrize("head", ["ssul", "ipseg"])
-OFF = {"image_posterior": False, "decoupling": False, "noise_filtering": False}
+OFF = {"image_posterior": False, "decoupling": False}
 
 
 def logits(network, images: torch.Tensor, heads: list) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ipseg.methods.ipseg_config import IPSegConfig
 
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.heads import Head, SmallTrunk, Trunk, resize, resize_by_products
 from ipseg.model.network import ModelConfig
@@ -58,7 +58,7 @@ def test_the_copy_goes_its_own_way():
 def test_a_new_heads_classes_are_scored_as_unknown_at_first(decoupling):
     torch.manual_seed(0)
     model = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=16, rates=(1,))
-    method = IPSegConfig(decoupling=decoupling, noise_filtering=decoupling).build(model)
+    method = IPSegConfig(decoupling=decoupling).build(model)
     for step in ScenarioConfig(name="1-2").build("toy", ["cat", "cow", "dog"]).steps:
         method.begin_step(step)
     network = method.network.eval()

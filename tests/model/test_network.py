@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from ipseg.methods.ipseg_config import IPSegConfig
 
 from ipseg.engine.evaluate import EvaluationConfig, batches
 from ipseg.engine.team import Team
 from ipseg.errors import UserError
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.freezing import switch
 from ipseg.model.network import ModelConfig, Network

@@ -63,4 +63,4 @@ def classes_present(labels: Tensor, classes: int, min_area: float = 0.0) -> Tens
     counts = torch.zeros(len(lines), classes + 1, device=labels.device)
     counts.scatter_add_(1, lines, torch.ones_like(lines, dtype=counts.dtype))  # line by line: a GPU adds side by side
     counts = counts.view(*labels.shape[:2], classes + 1).sum(1)
-    return counts[:, 1:] > min_area * labels[0].numel()
+    return counts[:, 1:] > min_area * labels.shape[1:].numel()
