@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from opened import Counts, Opened
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipseg.apps.evaluate import require_place
 from ipseg.data.batch import Batch
@@ -34,9 +34,8 @@ from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
-from ipseg.methods.ipseg import IPSegConfig
+from ipseg.methods.ipseg_inference import Fusion, predict
 from ipseg.model.fusible import fusing
-from ipseg.model.heads import Head
 from ipseg.scenario.split import IGNORE
 
 VERSION = 1
@@ -53,52 +52,26 @@ Way = tuple[str, float | str]
 OWN: Way = ("own", "")
 
 
-def own_values(config: IPSegConfig) -> dict[str, Any]:
+def own_values(fusion: Fusion, *, posterior: bool) -> dict[str, Any]:
     """The settings in force that are varied: no filter is a factor of 1, and without a part there is no curve."""
-    alpha_nf = {"alpha_nf": config.alpha_nf if config.noise_filtering else 1.0} if config.decoupling else {}
-    alpha_bc = {"alpha_bc": config.alpha_bc} if config.image_posterior else {}
-    return alpha_nf | alpha_bc | {"unknown": "background" if config.unknown_is_background else "drop"}
+    alpha_nf = {"alpha_nf": fusion.alpha_nf} if fusion.decoupled else {}
+    alpha_bc = {"alpha_bc": fusion.alpha_bc} if posterior else {}
+    return alpha_nf | alpha_bc | {"unknown": "background" if fusion.unknown_joins_background else "drop"}
 
 
-def ways(config: IPSegConfig) -> dict[Way, IPSegConfig]:
-    """A cross around the run's own settings, which are always on it."""
-    found: dict[Way, IPSegConfig] = {}
-    for name, own in own_values(config).items():
+def ways(fusion: Fusion, *, posterior: bool) -> dict[Way, Fusion]:
+    """A cross around the run's own settings, which are always on it; the other unknown with and without filter."""
+    found: dict[Way, Fusion] = {}
+    for name, own in own_values(fusion, posterior=posterior).items():
         for value in sorted({*VALUES[name], own}):
-            changed: dict[str, Any] = {name: value} | ({"noise_filtering": True} if name == "alpha_nf" else {})
-            found[name, value] = replace(config, **changed)
+            changed: dict[str, Any] = {name: value}
+            if name == "unknown":
+                changed = {"unknown_joins_background": value == "background"}
+            found[name, value] = replace(fusion, **changed)
+    if fusion.decoupled:
+        other = replace(fusion, unknown_joins_background=not fusion.unknown_joins_background)
+        found |= {("alpha_nf, other unknown", value): replace(other, alpha_nf=value) for value in (0.4, 1.0)}
     return found
-
-
-class Once(nn.Module):
-    """A part of the network that looks at the same thing once, however often it is asked."""
-
-    def __init__(self, part: nn.Module) -> None:
-        super().__init__()
-        self.part = part
-        self.asked: Tensor | None = None
-        self.said: Any = None
-
-    def forward(self, asked: Tensor, *rest: Any) -> Any:
-        """What the part says."""
-        if asked is not self.asked:
-            self.asked, self.said = asked, self.part(asked, *rest)
-        return self.said
-
-
-class OnceHead(Once):
-    """A head, whose decoder is asked by whoever asks the head."""
-
-    def __init__(self, head: Head) -> None:
-        super().__init__(head)
-        self.decoder = None if head.decoder is None else Once(head.decoder)
-
-
-def ask_once(network: Any) -> None:
-    """From now on all settings of inference share one pass through encoder and heads."""
-    network.encoder = Once(network.encoder)
-    network.permanent = OnceHead(network.permanent)
-    network.temporary = nn.ModuleList(OnceHead(head) for head in network.temporary)
 
 
 class WrongPixels:
@@ -145,21 +118,22 @@ class WrongPixels:
 
 
 def look(
-    method: Any, pictures: Iterable[Batch], classes: int, settings: Mapping[Way, object], evaluation: EvaluationConfig
+    method: Any, pictures: Iterable[Batch], classes: int, settings: Mapping[Way, Fusion], evaluation: EvaluationConfig
 ) -> tuple[dict[Way, Counts], WrongPixels]:
-    """Confusions with each of the settings, and the wrong pixels of the run's own."""
+    """Confusions with each of the settings of inference, and the wrong pixels of the run's own."""
     device = next(method.network.parameters()).device
-    confusions = {way: ConfusionMatrix(classes, device) for way in settings}
+    confusions = {way: ConfusionMatrix(classes, device) for way in (OWN, *settings)}
     wrong = WrongPixels(classes)
     for batch in pictures:
         bf16 = evaluation.precision == "bf16"
         with torch.autocast(batch.images.device.type, torch.bfloat16, enabled=bf16), fusing(wanted=evaluation.compile):
-            for way, config in settings.items():
-                method.config = config
-                prediction = method.predict(batch.images, batch.boxes)
-                confusions[way].update(batch.labels, prediction.labels)
-                if way == OWN:
-                    wrong.update(batch.labels, prediction)
+            prediction = method.predict(batch.images, batch.boxes)
+            confusions[OWN].update(batch.labels, prediction.labels)
+            wrong.update(batch.labels, prediction)
+            with torch.no_grad():
+                features = method.network.encoder(batch.images, batch.boxes) if settings else None
+            for way, fusion in settings.items():
+                confusions[way].update(batch.labels, predict(method.network, features, fusion).labels)
     return {way: confusion.counts for way, confusion in confusions.items()}, wrong
 
 
@@ -167,14 +141,15 @@ def measure(run: Path, recorded: RunResult, device: torch.device, assignments: S
     """Everything about one run, in one pass over its validation pictures."""
     opened = Opened.of(run, device, assignments)
     names, evaluation, config = opened.names, opened.recipe.evaluation, opened.recipe.method
-    settings: dict[Way, object] = {OWN: config}
+    settings: dict[Way, Fusion] = {}
     own = None
-    if isinstance(config, IPSegConfig):
-        ask_once(opened.method.network)
-        settings, own = settings | ways(config), own_values(config)
+    fusion: Fusion | None = getattr(config, "fusion", None)
+    if fusion is not None:
+        posterior = opened.method.network.posterior is not None
+        settings, own = ways(fusion, posterior=posterior), own_values(fusion, posterior=posterior)
     confusions, wrong = look(opened.method, opened.pictures(), len(names), settings, evaluation)
     curves: dict[str, list[dict[str, Any]]] = {}
-    for name, value in list(settings)[1:]:
+    for name, value in settings:
         curves.setdefault(name, []).append({"value": value, **opened.miou(confusions[name, value])})
     return {
         **{key: getattr(recorded, key) for key in ("name", "method", "scenario", "setting", "seed")},
