@@ -83,7 +83,9 @@ def test_a_run_leaves_what_it_says_in_its_folder(tiny_run):
     assert {line["step"] for line in lines if line["event"] == "train"} == {0, 1, 2}
     (parts,) = {tuple(line["seconds"]) for line in lines if line["event"] == "step"}
     assert parts == ("load", "learn", "save", "remember", "measure")
-    assert all(set(line["loss"]) == {"temporary", "permanent", "posterior"} for line in lines if line["event"] == "train")
+    assert all(
+        set(line["loss"]) == {"temporary", "permanent", "posterior"} for line in lines if line["event"] == "train"
+    )
 
 
 def test_a_run_writes_only_into_its_own_folder(tiny_settings, tmp_path, monkeypatch, make_folder_data):
