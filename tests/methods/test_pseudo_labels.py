@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import log
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.methods.pseudo_labels import BINS, ClassMedians, entropy, pseudo_labels, weighted_ce
+from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy, pseudo_labels, weighted_ce
 
 CPU = torch.device("cpu")
 NEAR = 2 / BINS
@@ -31,7 +32,7 @@ def test_entropy_goes_from_zero_to_one_for_any_number_of_classes():
 
 
 def test_the_median_is_each_class_s_own():
-    medians = ClassMedians(3, CPU)
+    medians = ClassHistograms(3, BINS, CPU)
     medians.add(torch.tensor([0, 0, 0, 2]), torch.tensor([0.1, 0.2, 0.9, 0.5]))
     medians.add(torch.tensor([0, 0]), torch.tensor([0.15, 1.0]))  # in any number of parts
     found = medians.medians()
@@ -40,22 +41,25 @@ def test_the_median_is_each_class_s_own():
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=60))
 def test_at_most_half_of_the_values_lie_below_the_median_and_at_most_half_above(values):
-    medians = ClassMedians(1, CPU)
+    medians = ClassHistograms(1, BINS, CPU)
     medians.add(torch.zeros(len(values), dtype=torch.long), torch.tensor(values))
     median = medians.medians().item()
     assert sum(value < median - NEAR for value in values) <= len(values) / 2
     assert sum(value > median + NEAR for value in values) <= len(values) / 2
 
 
-def test_the_published_code_takes_the_first_bin_with_half_of_the_pixels():
-    medians = ClassMedians(4, CPU)
-    medians.add(torch.zeros(5, dtype=torch.long), torch.tensor([0.001, 0.002, 0.003, 0.6, 0.7]))
-    medians.add(torch.ones(4, dtype=torch.long), torch.tensor([0.1, 0.3, 0.305, 0.5]))
-    medians.add(torch.full((3,), 2), torch.tensor([0.1, 0.3, 0.5]))
-    # three of five in the first bin, 2.5 are wanted; two of four in bin 30; none has half; no pixels
-    assert medians.published(1.0).tolist() == pytest.approx([2.5 / 3 / 100, 0.31, 1, 0])
-    tenth = medians.published(10.0).tolist()  # 0.01 is 0.1 before it is divided
-    assert tenth == pytest.approx([2.5 / 3 / 100, (3 + 2 / 2) / 100, 1, 0])
+def test_the_official_thresholds_add_up_numbers_of_bins_instead_of_their_counts():
+    entropies = ClassHistograms(4, OFFICIAL_BINS, CPU)
+    entropies.add(torch.zeros(5, dtype=torch.long), torch.tensor([0.001, 0.002, 0.003, 0.6, 0.7]))
+    entropies.add(torch.ones(4, dtype=torch.long), torch.tensor([0.001, 0.02, 0.021, 0.5]))
+    entropies.add(torch.full((3,), 2), torch.tensor([0.1, 0.3, 0.5]))
+    # 2.5 of three in the first bin; two pixels, of which bin 2 is said to have one below it and has two; too few
+    expected = pytest.approx([2.5 / 3 / 100, (2 + (2 - 1) / 2) / 100, -math.inf, 0])
+    assert entropies.official_thresholds().tolist() == expected
+    entropies.add(torch.arange(9_999) % 3 // 2 + 2, torch.linspace(0.01, 0.5, 9_999))
+    assert entropies.official_thresholds()[3].item() == -math.inf  # 3,333 pixels
+    entropies.add(torch.full((9_999,), 3), torch.linspace(0.01, 0.5, 9_999))
+    assert entropies.official_thresholds()[3].item() == math.inf  # 13,332: every label counts
 
 
 def test_a_sure_pixel_takes_the_old_label_an_unsure_one_is_ignored_and_annotations_stay():

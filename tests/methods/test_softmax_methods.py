@@ -12,7 +12,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.base import EndsStep, Prepares, end_step, prepare, replayed_labels
 from ipseg.methods.distillation import background_takes_new, pod_distance
-from ipseg.methods.pseudo_labels import BINS, ClassMedians, entropy
+from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
@@ -107,7 +107,7 @@ def test_features_beside_the_picture_are_not_held(name, part, make, batch):
     def elsewhere(crops):
         nonlocal moved
         seen = seen_before(crops)
-        for features in (*seen.stages, seen.logits):
+        for features in (*seen.stages, seen.decoded, seen.logits):
             beyond = features[..., -(-features.shape[-1] // 2) :]
             beyond += 5
             moved += beyond.numel()
@@ -121,12 +121,13 @@ def test_features_beside_the_picture_are_not_held(name, part, make, batch):
 def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
     method = make("plop", pod_logits=0.0)
     seen, before = method.network(batch.crops.images), method.seen_before(batch.crops)
-    apart = sum(pod_distance(new, old, whole(new)) for new, old in zip(seen.stages, before.stages, strict=True))
-    expected = 0.01 * apart / 5 * math.sqrt(4 / 1)  # background, cat, cow and dog, of which dog is new
+    maps = zip((*seen.stages, seen.decoded), (*before.stages, before.decoded), strict=True)
+    apart = sum(pod_distance(new, old, whole(new)) for new, old in maps)
+    expected = 0.01 * apart / 6 * math.sqrt(4 / 1)  # background, cat, cow and dog, of which dog is new
     assert method.loss(batch)["pod"].item() == pytest.approx(expected.item(), rel=1e-5)
     logits = pod_distance(background_takes_new(seen.logits, 3), before.logits, whole(seen.logits))
     alone = make("plop", pod_features=0.0).loss(batch)["pod"]
-    assert alone.item() == pytest.approx(0.0005 * logits.item() / 5 * 2, rel=1e-5)
+    assert alone.item() == pytest.approx(0.0005 * logits.item() / 6 * 2, rel=1e-5)
 
 
 # ---- PLOP's pass over the data --------------------------------------------------------------------------------------
@@ -145,16 +146,17 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
     assert (method.thresholds > 1 / BINS).any()
 
 
-def test_published_thresholds_are_of_entropies_that_were_divided_twice(make, batch):
+def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batch):
     """By classes and by a logarithm."""
-    method = make("plop", thresholds="published", least_threshold=0.0)
+    method = make("plop", variant="official", least_threshold=0.0)
     prepare(method, iter([batch]))
     logits = method.seen_before(batch.crops).enlarged()[: batch.current]
     unlabelled = batch.crops.labels[: batch.current] == 0
-    counted = ClassMedians(3, logits.device)
-    counted.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled])
+    counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
     divisor = 3 * math.log(4)  # background and two old classes; with the new one four
-    assert method.thresholds.tolist() == pytest.approx((divisor * counted.published(divisor)).tolist())
+    counted.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
+    expected = divisor * counted.official_thresholds().clamp(min=0)
+    assert method.thresholds.tolist() == pytest.approx(expected.tolist())
 
 
 def test_no_threshold_is_below_the_least(make, batch):

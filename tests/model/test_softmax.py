@@ -27,8 +27,17 @@ def test_logits_have_the_size_of_the_picture_whatever_it_is(network):
         seen = network(torch.rand(2, 3, *size))
         assert seen.enlarged().shape == (2, 3, *size)
         assert len(seen.stages) == 4
+        assert seen.decoded.shape == (2, 8, *seen.logits.shape[-2:])
         assert seen.logits.shape[-2:] == seen.stages[-1].shape[-2:]
         assert seen.logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("trunk", [True, False])
+def test_the_classifiers_input_is_handed_over_for_losses(trunk):
+    network = SoftmaxNetwork(MODEL, trunk=trunk)
+    network.grow(3)
+    seen = network.eval()(torch.rand(2, 3, 64, 64))
+    assert torch.equal(network.classifiers[0](seen.decoded), seen.logits)
 
 
 def test_backbone_and_decoder_run_as_the_part_that_may_be_fused(network, monkeypatch):

@@ -14,7 +14,7 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.losses import pixel_ce
-from ipseg.methods.pseudo_labels import ClassMedians, entropy, pseudo_labels, weighted_ce
+from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy, pseudo_labels, weighted_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
 from ipseg.model.boxes import touched
 from ipseg.model.network import ModelConfig
@@ -30,7 +30,7 @@ class PlopConfig(SoftmaxConfig):
     """The method."""
 
     pod_features: float = 0.01
-    """Weight of local POD on the backbone's four stages (the paper's for VOC; ADE20K: 0.001)."""
+    """Weight of local POD on the four stages and the decoder's output (the paper's for VOC; ADE20K: 0.001)."""
 
     pod_logits: float = 0.0005
     """The same on the logits before they are enlarged (the paper's for VOC; ADE20K: 0.00001)."""
@@ -38,12 +38,12 @@ class PlopConfig(SoftmaxConfig):
     pod_scales: tuple[int, ...] = (1, 2, 4)
     """Local POD cuts a map into 1, 4 and 16 tiles (the paper's)."""
 
-    thresholds: Literal["median", "published"] = "median"
-    """Below which entropy a pseudo-label counts. median: its class's (the paper's). published: what the authors' code
-    has instead, of entropies that it makes smaller; most labels are below it."""
+    variant: Literal["paper", "official"] = "paper"
+    """Below which entropy a pseudo-label counts. paper: the median of its class. official: what the authors' code
+    computes instead; most labels are below it (docs/fidelity.md)."""
 
     least_threshold: float = 0.001
-    """An entropy (0 to 1) below which a pseudo-label always counts, however low its class's median is (the code's)."""
+    """A pseudo-label of less entropy (0 to 1) always counts, however low its class's threshold is (the code's)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,17 +96,16 @@ class Plop(SoftmaxMethod[PlopConfig]):
         """tau_c, by the entropies of what the old model calls c, where the step's own pictures annotate nothing."""
         if self.previous is None:
             return
-        medians = ClassMedians(len(self.thresholds), self.thresholds.device)
+        old, official = len(self.thresholds), self.config.variant == "official"
+        # The authors' code divides entropies by the number of old classes and by the logarithm of all, too.
+        divisor = old * math.log(1 + len(self.step.seen)) if official else 1.0
+        entropies = ClassHistograms(old, OFFICIAL_BINS if official else BINS, self.thresholds.device)
         for batch in batches:
             logits = self.seen_before(batch.crops).enlarged()[: batch.current]
             unlabelled = batch.crops.labels[: batch.current] == 0
-            medians.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled])
-        least = self.config.least_threshold
-        if self.config.thresholds == "median":
-            self.thresholds = medians.medians().clamp(min=least)
-        else:  # that code also divides entropies by the number of old classes, and by the logarithm of all
-            divisor = len(self.thresholds) * math.log(1 + len(self.step.seen))
-            self.thresholds = divisor * medians.published(divisor).clamp(min=least)
+            entropies.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
+        found = entropies.official_thresholds() if official else entropies.medians()
+        self.thresholds = divisor * found.clamp(min=self.config.least_threshold)
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on labels and pseudo-labels, and local POD."""
@@ -120,13 +119,14 @@ class Plop(SoftmaxMethod[PlopConfig]):
         return {"segmentation": segmentation, "pod": self._pod(seen, before, crops.boxes)}
 
     def _pod(self, new: Seen, old: Seen, boxes: Tensor) -> Tensor:
-        """The mean over stages and logits, each with its weight; heavier the more there is to keep."""
+        """The mean over stages, decoder and logits, each with its weight; heavier the more there is to keep."""
         config = self.config
 
         def distance(ours: Tensor, theirs: Tensor) -> Tensor:
             return pod_distance(ours, theirs, touched(boxes, new.canvas, ours.shape[-2:]), config.pod_scales)
 
-        layers = [config.pod_features * distance(*pair) for pair in zip(new.stages, old.stages, strict=True)]
+        maps = zip((*new.stages, new.decoded), (*old.stages, old.decoded), strict=True)
+        layers = [config.pod_features * distance(*pair) for pair in maps]
         folded = background_takes_new(new.logits, old.logits.shape[1])
         layers.append(config.pod_logits * distance(folded, old.logits))
         schedule = math.sqrt((1 + len(self.step.seen)) / len(self.step.new))  # with background, as the authors count

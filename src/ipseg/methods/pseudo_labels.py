@@ -13,8 +13,8 @@ from ipseg.scenario.split import IGNORE
 
 BINS = 10_000
 """Of the histograms that medians are read from: their error is below a ten-thousandth of the largest entropy."""
-COARSE = 100
-"""Of those in the published code."""
+OFFICIAL_BINS = 100
+"""Of those in the authors' code."""
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -23,42 +23,43 @@ def entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(1) / math.log(logits.shape[1])
 
 
-class ClassMedians:
-    """The median of a number in 0 to 1 for each class, over more pixels than fit in memory."""
+class ClassHistograms:
+    """Histograms of a number in 0 to 1 for each class, over more pixels than fit in memory."""
 
-    def __init__(self, classes: int, device: torch.device) -> None:
-        self.counts = torch.zeros(classes, BINS, dtype=torch.int64, device=device)
+    def __init__(self, classes: int, bins: int, device: torch.device) -> None:
+        self.bins = bins
+        self.counts = torch.zeros(classes, bins, dtype=torch.int64, device=device)
 
     def add(self, classes: Tensor, values: Tensor) -> None:
         """Pixels, each with its class and its number."""
-        bins = (values * BINS).long().clamp(0, BINS - 1)
-        self.counts += torch.bincount(classes * BINS + bins, minlength=self.counts.numel()).view_as(self.counts)
+        bins = (values * self.bins).long().clamp(0, self.bins - 1)
+        self.counts += torch.bincount(classes * self.bins + bins, minlength=self.counts.numel()).view_as(self.counts)
 
     def medians(self) -> Tensor:
         """(classes,): 0 for a class that no pixel had."""
         counts = summed(self.counts)
-        below = counts.cumsum(1)
-        half = below[:, -1:] / 2
-        place = (below < half).sum(1, keepdim=True).clamp(max=BINS - 1)  # where half of the pixels are reached
-        inside = counts.gather(1, place)
-        share = (half - (below.gather(1, place) - inside)) / inside.clamp(min=1)
-        return ((place + share) / BINS)[:, 0].float()
+        below = counts.cumsum(1) - counts
+        half = counts.sum(1, keepdim=True) / 2
+        return self._within(half, below, counts, below + counts >= half)
 
-    def published(self, divisor: float) -> Tensor:
-        """(classes,): what the published code takes for medians of the numbers divided by `divisor`.
+    def official_thresholds(self) -> Tensor:
+        """(classes,): what the authors' code takes for medians; 0 for a class that no pixel had.
 
-        It looks for the first of 100 bins that has half of the pixels by itself, and takes them to be spread evenly
-        over it. Where no bin has, everything is below the answer.
+        Below bin i it counts i (i - 1) / 2 pixels, whatever the histogram says. Where no bin reaches half of the
+        pixels, it divides by the last one's zero: infinity with many pixels, minus infinity with few.
         """
         counts = summed(self.counts)
-        centres = (torch.arange(BINS, device=counts.device) + 0.5) / BINS
-        bins = torch.zeros(len(counts), COARSE, dtype=counts.dtype, device=counts.device)
-        bins.index_add_(1, (centres / divisor * COARSE).long().clamp(max=COARSE - 1), counts)
+        bins = torch.arange(self.bins, device=counts.device)
+        below = (bins * (bins - 1) // 2).expand_as(counts)
         half = counts.sum(1, keepdim=True) / 2
-        enough = bins >= half
-        place = enough.int().argmax(1, keepdim=True)
-        found = (place + half / bins.gather(1, place).clamp(min=1)) / COARSE
-        return found.where(enough.any(1, keepdim=True), 1)[:, 0].float()
+        return self._within(half, below, counts, (below <= half) & (half <= below + counts))
+
+    def _within(self, half: Tensor, below: Tensor, counts: Tensor, reached: Tensor) -> Tensor:
+        """Where `half` of a class's pixels lie below, in the first bin that reaches them or else in the last."""
+        reached[:, -1] = True
+        place = reached.int().argmax(1, keepdim=True)
+        share = (half - below.gather(1, place)) / counts.gather(1, place)
+        return ((place + share) / self.bins).where(half > 0, 0)[:, 0].float()
 
 
 def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:

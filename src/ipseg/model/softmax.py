@@ -18,6 +18,8 @@ class Seen:
 
     stages: tuple[Tensor, ...]
     """The backbone's four stages, finest first."""
+    decoded: Tensor
+    """(B, width, h, w): the classifiers' input, which is the decoder's output or, with a trunk, the trunk's."""
     logits: Tensor
     """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
     canvas: tuple[int, int]
@@ -67,6 +69,6 @@ class SoftmaxNetwork(nn.Module):
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
         features = self.encoder(images, boxes)
-        shared = features.decoded if self.trunk is None else self.trunk(features.decoded, features.stages)
-        logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
-        return Seen((*features.stages, features.last), logits.float(), features.canvas, features.size)
+        decoded = features.decoded if self.trunk is None else self.trunk(features.decoded, features.stages)
+        logits = torch.cat([classifier(decoded) for classifier in self.classifiers], dim=1)
+        return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas, features.size)
