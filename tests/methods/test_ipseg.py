@@ -17,6 +17,8 @@ from ipseg.methods.registry import method_config
 from ipseg.model.network import logits_of
 from ipseg.scenario.catalog import describe
 
+both_variants = pytest.mark.parametrize("variant", ["paper", "official"])
+
 
 def state(module: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -38,8 +40,11 @@ def test_in_the_base_step_everything_learns(make_method, hand_made):
     assert not any(unchanged(old, part) for old, part in zip(before, parts, strict=True))
 
 
-def test_later_the_encoder_its_batch_statistics_and_the_old_heads_stay_the_same_bit_for_bit(make_method, batch):
-    method = make_method(step=1)
+@both_variants
+def test_later_the_encoder_its_batch_statistics_and_the_old_heads_stay_the_same_bit_for_bit(
+    make_method, batch, variant
+):
+    method = make_method(step=1, variant=variant)
     network = method.network
     encoder, old_head = state(network.encoder), state(network.temporary[0])
     learned = [network.permanent, network.temporary[1], network.posterior]
@@ -50,16 +55,40 @@ def test_later_the_encoder_its_batch_statistics_and_the_old_heads_stay_the_same_
     assert not any(unchanged(old, part) for old, part in zip(before, learned, strict=True))
 
 
-def test_later_batch_normalisation_rests_everywhere_and_only_the_posterior_trains_with_dropout(make_method, batch):
-    method = make_method(step=1)
-    statistics = {name: tensor.clone() for name, tensor in method.network.named_buffers()}
+@both_variants
+def test_later_batch_statistics_rest_everywhere_and_dropout_is_the_posteriors_and_the_official_encoders(
+    make_method, batch, variant
+):
+    method = make_method(step=1, variant=variant)
+    network = method.network
+    statistics = {name: tensor.clone() for name, tensor in network.named_buffers()}
     method.train_mode()
-    norms = [module for module in method.network.modules() if isinstance(module, nn.BatchNorm2d)]
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     assert norms
     assert not any(module.training for module in norms)
-    assert method.network.posterior.training
+    assert network.posterior.training
+    dropouts = [module.training for module in network.encoder.modules() if isinstance(module, nn.Dropout)]
+    assert dropouts == [variant == "official"]
     learn(method, batch)
-    assert all(torch.equal(statistics[name], tensor) for name, tensor in method.network.named_buffers())
+    assert all(torch.equal(statistics[name], tensor) for name, tensor in network.named_buffers())
+
+
+def test_the_official_encoder_draws_dropout_for_the_losses_but_not_for_teacher_and_prediction(make_method, batch):
+    method = make_method(step=1, variant="official")
+    images = batch.crops.images
+    labels, scores = method.pseudo_labels(images), method.predict(images).scores
+    taught = []
+    original = method._teacher_labels
+    method._teacher_labels = lambda *args: taught.append(original(*args)) or taught[-1]
+    losses = []
+    for _ in range(2):
+        method.train_mode()
+        losses.append(float(method.loss(batch)["permanent"].detach()))
+        assert method.network.encoder.training  # still, for the images of the next batch
+    assert losses[0] != losses[1]
+    assert torch.equal(taught[0], taught[1])
+    assert torch.equal(taught[0], labels.where((labels <= 2) & (batch.crops.labels == 0), 0))
+    assert torch.equal(method.predict(images).scores, scores)
 
 
 def test_scale_and_shift_of_batch_normalisation_stay_in_later_steps(make_method, batch):
@@ -198,7 +227,7 @@ def test_the_smallest_batch_still_holds_a_current_picture(size):
 # ---- the loss and the answer ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["paper", "official"])
+@both_variants
 def test_the_loss_is_equation_7(make_method, batch, variant):
     full = make_method(variant=variant, lambda_temporary=0.5, lambda_permanent=0.25).loss(batch)
     plain = make_method(variant=variant, lambda_temporary=1.0, lambda_permanent=1.0).loss(batch)

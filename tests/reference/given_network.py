@@ -53,6 +53,19 @@ class GivenPosterior(Posterior):
         return self.logits[pooled[:, 0].long()]
 
 
+class GivenEncoder(nn.Module):
+    """Passes the images' numbers on."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, images: torch.Tensor, boxes: torch.Tensor | None = None, decoded: int | None = None) -> Features:
+        rows = images[:, :1, :1, :1]
+        boxes = torch.tensor([0.0, 0.0, *self.size]).expand(len(images), 4)
+        return Features((), rows[:decoded], None, rows[:, :, 0, 0], boxes, self.size, self.size)
+
+
 class GivenNetwork(nn.Module):
     def __init__(
         self,
@@ -65,12 +78,7 @@ class GivenNetwork(nn.Module):
         self.permanent = GivenHead(permanent)
         self.temporary = nn.ModuleList(GivenHead(logits) for logits in heads)
         self.posterior = GivenPosterior(posterior)
-        self.size = (int(size[0]), int(size[1]))
-
-    def encoder(self, images: torch.Tensor, boxes: torch.Tensor | None = None, decoded: int | None = None) -> Features:
-        rows = images[:, :1, :1, :1]
-        boxes = torch.tensor([0.0, 0.0, *self.size]).expand(len(images), 4)
-        return Features((), rows[:decoded], None, rows[:, :, 0, 0], boxes, self.size, self.size)
+        self.encoder = GivenEncoder((int(size[0]), int(size[1])))
 
 
 def numbered_images(count: int, size: Sequence[int]) -> torch.Tensor:

@@ -24,7 +24,7 @@ from ipseg.methods.labels import (
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
-from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
+from ipseg.model.freezing import freeze_norms, frozen_copy, switch, train_dropout, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.model.network import Features, ModelConfig, Network, logits_of
 from ipseg.scenario.split import Step
@@ -46,14 +46,25 @@ class Rules:
     """At inference the unknown channel is added to the background's; if not, it is dropped."""
     posterior_sees_crops: bool
     """Replayed images are cropped for the posterior like new ones; if not, it sees them whole, as their labels do."""
+    encoder_dropout: bool
+    """Dropout and stochastic depth stay active in the frozen encoder after the base step. The teacher has
+    neither, which takes a second pass."""
 
 
 VARIANTS = {
     "paper": Rules(
-        known_classes_ignored=True, noise_filtering=True, unknown_joins_background=False, posterior_sees_crops=False
+        known_classes_ignored=True,
+        noise_filtering=True,
+        unknown_joins_background=False,
+        posterior_sees_crops=False,
+        encoder_dropout=False,
     ),
     "official": Rules(
-        known_classes_ignored=False, noise_filtering=False, unknown_joins_background=True, posterior_sees_crops=True
+        known_classes_ignored=False,
+        noise_filtering=False,
+        unknown_joins_background=True,
+        posterior_sees_crops=True,
+        encoder_dropout=True,
     ),
 }
 
@@ -212,8 +223,8 @@ class IPSeg:
         self.teacher = begin_decoupled_step(self.network, step, extra=2 if self.config.decoupling else 0)
 
     def train_mode(self) -> None:
-        """After the base step batch statistics stay as they are, everywhere; only the posterior has dropout then."""
-        switch_parts(self.network, training=self.teacher is None)
+        """After the base step batch statistics stay as they are. The posterior has dropout, and official's encoder."""
+        switch_parts(self.network, training=self.teacher is None, encoder_dropout=self.config.rules.encoder_dropout)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: newest head, posterior, and slowly the permanent branch."""
@@ -259,7 +270,7 @@ class IPSeg:
             features = self.network.encoder(images.images, images.boxes, decoded=len(crops))
         shown = features[: len(crops)]
         old = [self._classes(logits_of(head, shown)) for head in self.network.temporary[:-1]]  # frozen: run once
-        pseudo = self._teacher_labels(shown, old, crops.labels)
+        pseudo = self._pseudo_labels_of(crops, shown, old)
         losses = self._segmentation(shown, old, crops, pseudo)
         if self.config.image_posterior:
             first, more = slice(batch.image_level), slice(len(crops), None)  # some new crops, all the uncropped ones
@@ -309,6 +320,17 @@ class IPSeg:
         return classes_present(labels, len(self.step.seen), self.config.min_class_area)
 
     # ---- pseudo-labels ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _pseudo_labels_of(self, crops: Batch, features: Features, old: list[Tensor]) -> Tensor:
+        """The teacher's, on our features and frozen heads; on features of its own where dropout changes ours."""
+        encoder = self.network.encoder
+        if self.teacher is not None and encoder.training:
+            switch(encoder, training=False)
+            features = encoder(crops.images, crops.boxes)
+            old = [self._classes(logits_of(head, features)) for head in self.network.temporary[:-1]]
+            train_dropout(encoder)
+        return self._teacher_labels(features, old, crops.labels)
 
     @torch.no_grad()
     def _teacher_labels(self, features: Features, old: list[Tensor], y: Tensor) -> Tensor:
@@ -368,11 +390,14 @@ def begin_decoupled_step(network: Network, step: Step, extra: int) -> Head | Non
     return teacher
 
 
-def switch_parts(network: Network, *, training: bool) -> None:
-    """Training mode for all parts, or for the posterior alone."""
+def switch_parts(network: Network, *, training: bool, encoder_dropout: bool = False) -> None:
+    """Training mode for all parts, or for the posterior alone and, if wanted, the dropout of the encoder."""
     network.training = training
     for part in network.children():
-        switch(part, training=training or part is network.posterior)
+        if encoder_dropout and not training and part is network.encoder:
+            train_dropout(part)
+        else:
+            switch(part, training=training or part is network.posterior)
 
 
 def segmentation_groups(network: Network, backbone: float, permanent: float) -> list[ParameterGroup]:

@@ -28,6 +28,15 @@ def freeze(module: nn.Module) -> None:
     module.eval()
 
 
+def train_dropout(module: nn.Module) -> None:
+    """Training mode for a frozen module: dropout and stochastic depth draw, batch statistics stay as they are."""
+    if not module.training:
+        module.train()
+        for part in module.modules():
+            if isinstance(part, _BatchNorm):
+                part.eval()
+
+
 def freeze_norms(module: nn.Module) -> None:
     """No gradient for scale and shift of batch normalisation, that of several processes too."""
     for part in module.modules():
