@@ -204,7 +204,7 @@ def test_a_dry_run_prints_a_complete_recipe_and_the_steps_and_writes_nothing(rec
     printed = yaml.safe_load(result.output)
     assert printed["method"]["alpha_nf"] == 0.6
     assert printed["training"]["momentum"] == 0.9
-    assert "# Factor for class scores" in result.output
+    assert "factor for class scores" in result.output
     assert "# Step 2: " in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
 
@@ -310,7 +310,7 @@ def test_the_recipe_of_the_paper_names_every_setting_and_its_meaning():
 
     path = ROOT / "recipes" / "voc_15-1_ipseg_swin-b.yaml"  # `ipseg train NAME --dry-run` prints it anew
     assert yaml.safe_load(path.read_text()) == to_dict(load_recipe(path))
-    assert "# Stands in for the posterior of the background (Eq. 3)." in path.read_text()
+    assert "# Posterior of the background, which the image branch does not have (Eq. 3)." in path.read_text()
 
 
 def test_the_demo_is_called_with_its_options(monkeypatch, tmp_path):

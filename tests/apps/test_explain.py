@@ -151,19 +151,22 @@ def test_the_base_step_has_no_previous_model(tiny_run, drawn):
 
 
 def test_without_decoupling_and_posterior_there_is_one_label_map_and_one_result(tiny_settings, tmp_path, drawn):
-    method = {"name": "ipseg", "image_posterior": False, "decoupling": False, "noise_filtering": False}
+    method = {"name": "ipseg", "image_posterior": False, "decoupling": False}
     ipseg.train(tiny_settings | {"method": method, "scenario": {"name": "3-1"}}, tmp_path / "run", quiet=True)
     explain(tmp_path / "run", "val/000001")
     assert {"y~: one map, coupled", "result (no posterior)"} <= set(drawn)
     assert not {"y~p: permanent branch", "c_f  other", "image posterior"} & set(drawn)
 
 
-def test_known_classes_taught_as_neither_are_painted_as_such(tiny_settings, tmp_path, drawn):
-    settings = tiny_settings | {"method": {"name": "ipseg", "known_classes": "negative"}, "scenario": {"name": "joint"}}
+def test_in_the_official_variant_both_label_maps_hold_the_classes(tiny_settings, tmp_path, drawn):
+    settings = tiny_settings | {"method": {"name": "ipseg", "variant": "official"}, "scenario": {"name": "joint"}}
     ipseg.train(settings, tmp_path / "run", quiet=True)
     explain(tmp_path / "run", "val/000001")
-    classes = drawn["ground truth"] > 0
-    assert np.array_equal(drawn["y~p: permanent branch"] == explain_sheet.NO_CHANNEL, classes)
+    truth = drawn["ground truth"]
+    permanent, temporary = (drawn[f"y~: {name} and all classes"] for name in ("permanent branch", "branch of step 0"))
+    for labels, other in ((permanent, explain_sheet.UNKNOWN_THING), (temporary, explain_sheet.OTHER)):
+        assert np.array_equal(labels[truth > 0], truth[truth > 0])
+        assert set(np.unique(labels[truth == 0])) <= {other, explain_sheet.PURE, explain_sheet.IGNORED}
 
 
 def test_of_many_heads_and_classes_the_strongest_are_drawn_and_that_is_said():
@@ -192,7 +195,7 @@ def test_every_special_colour_is_named_in_the_legend(tiny_run, monkeypatch):
 
 def test_label_maps_hold_every_possible_index():
     view = View(np.zeros((4, 4, 3), np.uint8), ("background",), "")
-    every = np.arange(261).repeat(2).reshape(18, 29)
+    every = np.arange(260).repeat(2).reshape(20, 26)
     assert explain_sheet.painted(view, every, "all").size[0] == explain_sheet.WIDTH
 
 

@@ -38,7 +38,7 @@ def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(grown,
 
 
 def test_a_posterior_of_sums_learns_one_more_class_and_travels(grown, make_folder_data, tmp_path):
-    settings = RunFolder.open(grown / "base").settings() | {"method": {"name": "ipseg_moments"}}
+    settings = RunFolder.open(grown / "base").settings() | {"method": {"name": "ipseg_lda"}}
     settings["data"]["path"] = str(make_folder_data("old", classes=("red", "green"), count=10))
     run(make_recipe(settings), tmp_path / "base", quiet=True)
     new = make_folder_data("new", classes=("goat", "sheep", "red"), count=9)

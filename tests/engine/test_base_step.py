@@ -21,15 +21,11 @@ pytestmark = pytest.mark.slow
 LATER = {
     "method": {
         "name": "ipseg",
-        "noise_filtering": False,
         "alpha_bc": 0.5,
+        "alpha_nf": 0.9,
         "image_labels": "full",
-        "pseudo_min_share": 0.5,
-        "pseudo_labels_on": "everywhere",
-        "confidence": 0.7,
+        "min_class_area": 0.5,
         "rehearsal": 0.25,
-        "posterior_current": 0.5,
-        "unknown": "background",
         "permanent_lr": 0.5,
     },
     "memory": {"size": 3},

@@ -132,7 +132,7 @@ def test_a_recipe_without_a_base_lists_every_setting(path):
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.stem)
 def test_a_recipe_without_a_base_has_the_methods_defaults_but_where_it_means_to_differ(path):
     recipe = loaded(path)
-    small = "known_classes pseudo_min_share rehearsal mem_labels posterior_current unknown posterior_lr backbone_lr"
+    small = "posterior_lr backbone_lr"
     meant = {f"method.{name}" for name in small.split()} if recipe.data.name == "scenes" else set()
     assert differing(recipe, replace(recipe, method=type(recipe.method)())) == meant
 

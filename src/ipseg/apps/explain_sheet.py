@@ -68,7 +68,8 @@ def painted(view: View, labels: NDArray[np.integer], caption: str) -> Panel:
 
 
 def _paint(image: NDArray[np.uint8], labels: NDArray[np.integer]) -> NDArray[np.uint8]:
-    table = np.concatenate([colours(256), [SPECIAL[label][0] for label in range(256, 261)]]).astype(float)
+    special = [SPECIAL[label][0] for label in range(IGNORED + 1, SALIENT + 1)]
+    table = np.concatenate([colours(256), special]).astype(float)
     share = np.full(len(table), 0.72)
     share[0], share[IGNORED:] = 0, 0.86
     strength, colour = share[labels], table[labels]
