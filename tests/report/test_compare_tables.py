@@ -161,6 +161,17 @@ def test_the_papers_number_has_a_column_where_there_is_one(entry):
     assert "paper" not in markdown(sections([entry()]))
 
 
+def test_the_papers_rows_without_decoupling_are_marked_as_the_nearest_counterparts(entry):
+    none, both = {"method.decoupling": False}, {"method.decoupling": True}
+    found = sections([entry("none", 0.5, paper=71.9, settings=none), entry("both", 0.6, paper=81.3, settings=both)])
+    assert "| ≈ 71.9 |" in markdown(found)
+    assert "| 81.3 |" in markdown(found)
+    assert "does not say which heads" in printed(found)
+    assert r"$\approx$ 71.9 \\" in latex(found)
+    assert [(row["paper"], row["nearest"]) for row in as_json(found)] == [(71.9, True), (81.3, False)]
+    assert "nearest" not in printed(found[:0] + sections([entry("none", settings=none)]))
+
+
 def test_every_format_says_the_same_and_escapes_what_it_must(entry):
     found = sections([entry("a_b & 100%|x", 0.5, seed=0), entry("a_b & 100%|x", 0.6, seed=1), entry("weak", 0.2)])
     mean = found[0].lines[0].cells[2].text

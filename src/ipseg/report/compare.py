@@ -14,6 +14,8 @@ from ipseg.report.names import row_names
 from ipseg.report.places import Place, Steps, home, place_of
 from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, numbers, percent
 
+NEAREST = "≈"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -34,6 +36,11 @@ class Entry:
     """The run's folder; none of results without one."""
     compared_in: Steps | None = None
     """The steps of others that joint training stands beside. null: its own."""
+
+    @property
+    def nearest(self) -> bool:
+        """Whether `paper` is the nearest counterpart: its ablation does not say which heads it has without SD."""
+        return self.paper is not None and self.settings.get("method.decoupling") is False
 
     @property
     def held_out(self) -> float:
@@ -71,6 +78,11 @@ class Line:
         """Its name with what a reader must not overlook."""
         dagger = f" {DAGGER}" if self.oracle or self.bound else ""
         return self.name + dagger + (f" ({self.state})" if self.state else "")
+
+    @property
+    def nearest(self) -> bool:
+        """Whether `paper` is a counterpart whose heads are not known to be the same."""
+        return self.entries[0].nearest
 
     @property
     def rival(self) -> bool:
@@ -127,6 +139,8 @@ def notes(sections: Sequence[Section]) -> list[str]:
         )
     if any(section.has_paper for section in sections):
         said.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
+    if any(line.nearest for line in lines):
+        said.append(f"{NEAREST} nearest counterpart: the paper does not say which heads its ablation has without SD")
     return said
 
 

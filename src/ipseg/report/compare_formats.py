@@ -11,11 +11,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.report.compare import Line, Section, notes
+from ipseg.report.compare import NEAREST, Line, Section, notes
 from ipseg.report.rows import COLUMNS, DAGGER
 from ipseg.report.table import escaped, plain_table, rich_cell, table_line
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", DAGGER: r"$^\dagger$"}
+_LATEX_SIGNS = str.maketrans({"–": "--", "±": r"$\pm$", NEAREST: r"$\approx$"})
 
 
 def rich_tables(sections: Sequence[Section]) -> Group:
@@ -65,7 +66,7 @@ def _latex(section: Section) -> str:
             lines.append(r"\midrule")
             bounds = True
         cells = [_latex_number(cell.text, best=cell.best) for cell in line.cells]
-        rest = [text.replace("–", "--") for text in extra(section, line)]
+        rest = [text.translate(_LATEX_SIGNS) for text in extra(section, line)]
         lines.append(_latex_line([_latex_text(line.shown), *cells, *rest]))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
@@ -75,7 +76,7 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def _latex_number(text: str, *, best: bool) -> str:
-    text = text.replace("–", "--").replace("±", r"$\pm$")
+    text = text.translate(_LATEX_SIGNS)
     return rf"\textbf{{{text}}}" if best else text
 
 
@@ -118,6 +119,7 @@ def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
             "spread": {column: _percent(value) for column, value in line.spreads.items()},
             "best": [column for column, cell in zip(COLUMNS, line.cells, strict=True) if cell.best],
             "paper": line.paper,
+            "nearest": line.nearest,
         }
         for section in sections
         for line in section.lines
@@ -136,5 +138,5 @@ def columns(section: Section) -> list[str]:
 def extra(section: Section, line: Line) -> list[str]:
     """What a row says after its measurements: how many seeds, and the paper's number where the section has one."""
     seeds = "–" if line.state else str(len(line.seeds))
-    paper = "–" if line.paper is None else f"{line.paper:.1f}"
+    paper = "–" if line.paper is None else f"{NEAREST} " * line.nearest + f"{line.paper:.1f}"
     return [seeds, *([paper] if section.has_paper else [])]

@@ -29,6 +29,8 @@ VARIED = {
     "image_labels": "pseudo",
 }
 """Settings of the method that the paper varies, as they usually are."""
+PARTS = {"image_posterior": ("alpha_bc", "image_labels"), "decoupling": ("alpha_nf",)}
+"""The parts of IPSeg that its ablation switches off, and the varied settings that mean nothing without them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,9 @@ class Number:
     setting: str
     """overlap or disjoint."""
     method: str
-    """In small letters and without -M, which `memory` says: ipseg, ssul, coinseg, ..., joint."""
+    """As its settings name it, without _m, which `memory` says: ipseg, ssul, coinseg, ..., joint."""
     backbone: str
-    """resnet-101 or swin-b; empty where the paper does not say."""
+    """resnet-101 or swin-b; empty where the paper does not say (see `likely_backbone`)."""
     memory: str
     """yes (the paper's replay methods), no (its data-free ones), or empty (joint)."""
     changes: str
@@ -104,25 +106,39 @@ def published_for(recipe: Mapping[str, Any]) -> list[Number]:
         if joint
         else {"method": recipe["method"]["name"].removesuffix("_m"), "scenario": scenario, "setting": setting}
     )
-    found = [number for number in published(**wanted) if _on_backbone(number, recipe["model"]["backbone"]["name"])]
+    name = recipe["model"]["backbone"]["name"]
+    own = next((paper for timm, paper in BACKBONES.items() if name.startswith(timm)), None)
+    found = [number for number in published(**wanted) if likely_backbone(number) == own]
     return found if joint else [number for number in found if _same_settings(number, recipe)]
 
 
-def _on_backbone(number: Number, name: str) -> bool:
-    own = next((paper for timm, paper in BACKBONES.items() if name.startswith(timm)), "another")
-    # The table of the disjoint setting names none. Its numbers of IPSeg are near those of Swin-B, 7 above ResNet-101.
-    return number.backbone == own or (number.setting == "disjoint" and own == "swin-b")
+def likely_backbone(number: Number) -> str:
+    """The backbone of a number; where the paper names none, the one whose numbers in its other tables are nearest."""
+    if number.backbone:
+        return number.backbone
+    if number.method in ("ipseg", "coinseg") or (number.where, number.method) == ("fig:performance_voc(c)", "ssul"):
+        return "swin-b"
+    return "resnet-101"  # that of the systems' own publications; MiB's numbers are those of its rows with overlap
 
 
 def _same_settings(number: Number, recipe: Mapping[str, Any]) -> bool:
     method = recipe["method"]
     replays = method["name"] == "ipseg" or method.get("rehearsal", 1) > 0  # IPSeg's posterior has it in any case
-    size = recipe["memory"]["size"] if replays else 0
-    changed = dict(change.split("=") for change in number.changes.split())
-    own = {f"method.{key}": method.get(key, value) for key, value in VARIED.items()} | {"memory.size": size}
+    own = {f"method.{key}": method.get(key, value) for key, value in VARIED.items()}
+    own |= {"memory.size": recipe["memory"]["size"] if replays else 0}
     usual = {f"method.{key}": value for key, value in VARIED.items()}
     usual["memory.size"] = MEMORY[number.data] if number.memory == "yes" else 0
-    return own == usual | {key: yaml.safe_load(text) for key, text in changed.items()}
+    changed = dict(change.split("=") for change in number.changes.split())
+    theirs = usual | {key: yaml.safe_load(text) for key, text in changed.items()}
+    # Decoupling has large heads (section 3.4). Which ones the ablation has without it, the paper does not say.
+    other_heads = method["name"] == "ipseg" and own["method.decoupling"] and method.get("head", "large") != "large"
+    return _effective(own) == _effective(theirs) and not other_heads
+
+
+def _effective(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the settings of parts that are switched off."""
+    idle = {f"method.{key}" for part, keys in PARTS.items() if not settings[f"method.{part}"] for key in keys}
+    return {key: value for key, value in settings.items() if key not in idle}
 
 
 def contradictions() -> list[list[Number]]:
