@@ -14,6 +14,7 @@ from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
+from ipseg.methods.finetune import FinetuneConfig
 from ipseg.report.compare_formats import as_json
 
 pytestmark = pytest.mark.slow
@@ -116,6 +117,27 @@ def test_of_a_method_that_does_not_say_everything_matters():
         strength: int = 1
 
     assert base_settings(Silent(strength=2)) == {"name": "mine", "strength": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stronger(FinetuneConfig):
+    """A setting more than fine-tuning has."""
+
+    name: str = "stronger"
+    strength: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alike(FinetuneConfig):
+    """Says that its base step is fine-tuning's."""
+
+    name: str = "alike"
+    base_settings = FinetuneConfig.base_settings
+
+
+def test_a_subclass_with_a_setting_of_its_own_shares_no_base_step_unless_it_says_so():
+    assert base_settings(Stronger(strength=2)) != base_settings(Stronger()) != base_settings(FinetuneConfig())
+    assert base_settings(Alike(later_lr=0.5)) == base_settings(FinetuneConfig())
 
 
 def test_a_shared_base_step_that_does_not_fit_is_refused_before_anything_is_written(tiny_settings, tiny_run, tmp_path):

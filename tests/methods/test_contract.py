@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -314,3 +314,33 @@ def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_n
         weights, _ = load_tensors(tmp_path / "run" / f"step_{step:02d}" / "weights.safetensors", "weights")
         assert (weights[f"classifiers.{step}.bias"] == 7).all()
         assert shown[step] >= pictured  # the pass shows every picture
+
+
+LATER_SETTINGS = {
+    "ipseg": "alpha_bc alpha_nf gate image_labels min_class_area permanent_lr posterior_views rehearsal",
+    "ipseg_lda": "alpha_bc alpha_nf gate min_class_area permanent_lr rehearsal teacher",
+    "finetune": "name later_lr mem_labels rehearsal",
+    "lwf": "name later_lr mem_labels rehearsal distillation",
+    "lwf_mc": "name later_lr mem_labels rehearsal distillation",
+    "ilt": "name later_lr mem_labels rehearsal distillation features",
+    "mib": "name later_lr mem_labels rehearsal distillation",
+    "plop": "name later_lr mem_labels rehearsal least_threshold pod_features pod_logits pod_scales variant",
+    "ssul": "name background_lr confidence mem_labels rehearsal unknown_lr",
+}
+"""Settings that do not act in the base step. A new one belongs here, or into `base_settings`."""
+
+
+@pytest.mark.parametrize("name", LATER_SETTINGS)
+def test_no_setting_of_a_method_is_forgotten_where_base_steps_are_compared(name):
+    read = set()
+
+    class Recorded(METHODS[name]):
+        def __getattribute__(self, key):
+            read.add(key)
+            return super().__getattribute__(key)
+
+    config = Recorded()
+    read.clear()  # its checks have read it
+    METHODS[name].base_settings(config)
+    settings = {field.name for field in fields(METHODS[name])}
+    assert read & settings == settings - set(LATER_SETTINGS[name].split())

@@ -36,13 +36,16 @@ def _left_out(scenario: Scenario, steps: int) -> list[list[str]]:
 
 
 def base_settings(method: MethodConfig) -> dict[str, Any]:
-    """The settings of a method that act in its base step: what `base_settings()` of its config says, or all of them.
+    """The settings of a method that act in its base step: those that its own class lists, or all of them.
 
-    Two methods that say the same learn the same base step, whatever their names.
+    An inherited list does not count: a subclass may have settings, or a loss, that the list does not know. Two methods
+    with the same list and values learn the same base step, whatever their names.
     """
-    say = getattr(method, "base_settings", None)
-    settings: dict[str, Any] = say() if say else to_dict(method)
-    return settings
+    if "base_settings" not in vars(type(method)):
+        everything: dict[str, Any] = to_dict(method)
+        return everything
+    listed: dict[str, Any] = method.base_settings()  # type: ignore[attr-defined]
+    return listed
 
 
 def _at_the_base_step(training: TrainingConfig) -> dict[str, Any]:

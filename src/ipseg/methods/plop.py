@@ -74,6 +74,8 @@ class PlopMConfig(PlopConfig):
     rehearsal: float = 0.5
     """Share of a batch that comes from memory after the base step (SSUL-M's)."""
 
+    base_settings = PlopConfig.base_settings
+
 
 class Plop(SoftmaxMethod[PlopConfig]):
     """Learns the new classes from labels and the old ones from the old model, where it is surer than usual."""

@@ -69,6 +69,8 @@ class SsulMConfig(SsulConfig):
     rehearsal: float = 0.5
     """Share of a batch that comes from memory after the base step (the code's)."""
 
+    base_settings = SsulConfig.base_settings
+
 
 class Ssul:
     """A sigmoid a channel: unknown, background, and the classes of every step from heads of their own."""
