@@ -158,10 +158,9 @@ def predict(
 
     require_outside(out, run)
     model = load_model(run, step, device, changes or ())
-    broken = predict_all(model, images, out, Wanted(probabilities, unknown), typer.echo)
-    for error in broken:
-        complain(error)
-    if broken:
+    failed = predict_all(model, images, out, Wanted(probabilities, unknown), typer.echo)
+    if failed:
+        complain("\n  ".join([f"{len(failed)} of the images were not labelled:", *failed.values()]))
         raise typer.Exit(WRONG)
 
 

@@ -19,6 +19,7 @@ _ADVICE = {
     errno.EACCES: _NO_RIGHT,
     errno.EPERM: _NO_RIGHT,
     errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.EFBIG: "It is larger than files may be there: raise the limit (ulimit -f), or choose another place.",
     errno.EINVAL: "The file system takes no such name; choose another one.",
     errno.ENOTDIR: "A part of this path is a file and no folder; choose another place.",
     errno.EISDIR: "It is a folder and should be a file; choose another name.",

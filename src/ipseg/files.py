@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ipseg.errors import FULL, UserError, full_disk
 
@@ -38,15 +39,38 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def remove_abandoned(folder: Path, is_ours: Callable[[bytes], bool]) -> None:
+    """Remove temporary files of killed processes: those that begin as `is_ours` wants and that nobody has locked."""
+    for path in folder.glob(TEMPORARIES):
+        if not re.fullmatch(r"\.ipseg-[0-9a-f]{16}\.tmp", path.name) or path.is_symlink() or not path.is_file():
+            continue
+        with suppress(OSError), path.open("rb") as file:
+            if lock(file) and is_ours(file.read(HEAD)):
+                path.unlink()
+
+
+def lock(file: IO[bytes]) -> bool:
+    """Mark a file as in use until it is closed; false if another process does, or the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
 @contextmanager
 def explaining_full_disk(path: Path) -> Iterator[None]:
-    """Say what a full disk means, and what to do, instead of only that it is full."""
+    """Say what a full disk means, and what to do; name the file in other errors of writing, which name none."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno in FULL:
+            raise UserError(full_disk(path)) from error
+        if error.errno is None or error.filename is not None:
             raise
-        raise UserError(full_disk(path)) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from commands import call, fails
 from ipseg.apps import learn as learning
 from ipseg.apps.learn import learn
 from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.engine import trainer
+from ipseg.engine import experiment
 from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
@@ -35,7 +35,7 @@ def test_learning_that_was_stopped_goes_on_to_the_same_bits(grown, tmp_path, mon
             return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "_stop_request", Halting)
+        patch.setattr(experiment, "stop_request", Halting)
         assert call(*words, "--quiet").exit_code == 130
     assert (tmp_path / "run" / "step_02" / "checkpoint.safetensors").exists()
     assert "--resume" in call(*words).stderr

@@ -19,6 +19,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import digest, load_tensors, save_tensors
 from ipseg.errors import UserError
+from ipseg.files import TEMPORARIES, lock
 
 pytestmark = pytest.mark.slow
 
@@ -188,3 +189,36 @@ def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only
     assert "--no-memory" in told
     assert not (tmp_path / "out.zip").exists()
     assert call(*words, "--no-memory").exit_code == 0
+
+
+# ---- what a kill leaves ---------------------------------------------------------------------------------------------
+
+
+def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(grown, packed, tmp_path):
+    theirs = tmp_path / ".ipseg-mine.tmp"
+    other = tmp_path / ".ipseg-0123456789abcdef.tmp"
+    dead, alive = tmp_path / ".ipseg-00000000000000aa.tmp", tmp_path / ".ipseg-00000000000000bb.tmp"
+    theirs.write_bytes(packed.read_bytes())
+    other.write_text("of another command, which may still be writing")
+    for path in (dead, alive):
+        path.write_bytes(packed.read_bytes()[:1000])
+    with alive.open("rb") as file:
+        assert lock(file)
+        pack(grown / "run", 2, tmp_path / "a.zip")
+        assert {path.name for path in tmp_path.iterdir()} == {"a.zip", theirs.name, other.name, alive.name}
+    pack(grown / "run", 2, tmp_path / "b.zip")
+    assert not alive.exists()
+
+
+def test_a_pack_is_locked_while_it_is_written(grown, tmp_path, monkeypatch):
+    copied, free = zipfile.ZipFile.writestr, []
+
+    def look(archive, *arguments):
+        copied(archive, *arguments)
+        (temporary,) = tmp_path.glob(TEMPORARIES)
+        with temporary.open("rb") as file:
+            free.append(lock(file))
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", look)
+    pack(grown / "run", 2, tmp_path / "a.zip")
+    assert free == [False]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 import ipseg
 from commands import call, fails
 from ipseg import UserError
+from ipseg.apps.model import Model
 from ipseg.apps.predict import choose_names
 from ipseg.data.pictures import read_image
 
@@ -262,3 +264,52 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
     result = call("predict", run, picture(tmp_path / "x.jpg"), "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "the weights file of step 1 is damaged" in result.stderr
+
+
+# ---- one image that fails does not stop the others ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (MemoryError(), "b.png needs more memory than there is"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "b.png needs more memory than there is"),
+        (ZeroDivisionError("of ours"), "b.png could not be labelled (ZeroDivisionError: of ours)"),
+        (PermissionError(13, "Permission denied", "b.png"), "b.png cannot be used (Permission denied)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labelled(
+    tiny_run, tmp_path, monkeypatch, problem, told
+):
+    for name in "abc":
+        picture(tmp_path / "photos" / f"{name}.png")
+    predict = Model.predict
+
+    def failing(model, image):
+        calls.append(image)
+        if len(calls) == 2:
+            raise problem
+        return predict(model, image)
+
+    calls: list[object] = []
+    monkeypatch.setattr(Model, "predict", failing)
+    said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert "1 of the images were not labelled:" in said
+    assert told in said
+    assert {"a.png", "c.png"} <= written(tmp_path / "out")
+    assert "b.png" not in written(tmp_path / "out")
+
+
+def test_a_full_disk_stops_all_images(tiny_run, tmp_path, monkeypatch):
+    for name in "ab":
+        picture(tmp_path / "photos" / f"{name}.png")
+
+    def full(*_args: object, **_options: object) -> None:
+        calls.append(1)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    calls: list[int] = []
+    monkeypatch.setattr(Image.Image, "save", full)
+    assert "the disk is full" in fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert calls == [1]

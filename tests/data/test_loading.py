@@ -225,7 +225,7 @@ def test_a_run_goes_on_with_other_settings_of_loading(settings, tmp_path, monkey
     run(with_training(settings, cache_gb=0, workers=0), tmp_path / "whole", quiet=True)
     asked = iter([False, True, True])  # looked at once after the first iteration, and twice after the second
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "_stop_request", lambda: nullcontext(lambda: next(asked)))
+        patch.setattr(experiment, "stop_request", lambda: nullcontext(lambda: next(asked)))
         with pytest.raises(Interrupted):
             run(with_training(settings, cache_gb=1, workers=2), tmp_path / "stopped", quiet=True)
     assert not readers()

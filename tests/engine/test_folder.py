@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 from torch import nn
 
+from ipseg.engine import experiment
+from ipseg.engine import folder as module
+from ipseg.engine.checkpoint import Checkpoint
+from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors, save_tensors
@@ -74,3 +85,85 @@ def test_steps_of_a_run_that_nobody_may_change_are_taken_as_files_like_any_new_o
     for path in taken:
         like = new.path / "empty" if path.is_dir() else new.path / "empty" / "file"
         assert oct(path.stat().st_mode) == oct(like.stat().st_mode), path
+
+
+# ---- saving ---------------------------------------------------------------------------------------------------------
+
+
+def test_saving_reads_no_earlier_step(tmp_path, monkeypatch):
+    """Else a run of many steps would read its first step again at every later one."""
+    read: list[Path] = []
+
+    def counted(path: Path, what: str) -> object:
+        read.append(path)
+        return load_tensors(path, what)
+
+    monkeypatch.setattr(module, "load_tensors", counted)
+    made = RunFolder(tmp_path)
+    for step in range(10):
+        made.save_weights(step, network(**{f"step {index}": index for index in range(step + 1)}))
+    assert not read
+    again = RunFolder(tmp_path)  # a run that goes on reads each step once
+    for step in range(10, 20):
+        again.save_weights(step, network(**{f"step {index}": index for index in range(step + 1)}))
+    assert len(read) == 10
+    assert values(again, 19) == {f"step {index}": index for index in range(20)}
+    assert load_tensors(again.step(19) / "weights.safetensors", "weights")[0].keys() == {"step 19"}
+
+
+# ---- a folder that cannot be written to any more --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", ["train_step", "remember", "measure"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_run_whose_folder_is_removed_or_moved_says_so_and_does_not_begin_it_anew(
+    tiny_settings, tmp_path, monkeypatch, after, moved
+):
+    original = getattr(experiment, after)
+
+    def taking_away(*arguments: object, **options: object) -> object:
+        result = original(*arguments, **options)
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        if not moved:
+            shutil.rmtree(tmp_path / "elsewhere")
+        return result
+
+    monkeypatch.setattr(experiment, after, taking_away)
+    with pytest.raises(UserError, match="run was removed or moved while the run was writing there"):
+        run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_whose_folder_is_removed_ends_the_run(tiny_settings, tmp_path, monkeypatch):
+    tiny_settings["training"] |= {"checkpoint_seconds": 0, "log_every": 1000}
+    save = Checkpoint.save
+
+    def taking_away(checkpoint: Checkpoint, iteration: int) -> None:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        save(checkpoint, iteration)
+
+    monkeypatch.setattr(Checkpoint, "save", taking_away)
+    with pytest.raises(UserError, match="removed or moved"):
+        run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+from ipseg.cli import app
+app()
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 60_000])
+def test_a_limit_on_file_sizes_is_told(tiny_settings, tmp_path, limit):
+    tiny_settings["training"] |= {"checkpoint_seconds": 0}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tiny_settings))
+    words = ["train", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run"), "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "It is larger than files may be there: raise the limit (ulimit -f)" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ipseg.engine import experiment
+from ipseg.engine.checkpoint import Checkpoint
 from ipseg.engine.experiment import run
+from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import Interrupted
@@ -114,8 +117,6 @@ def test_a_run_that_was_killed_and_one_that_was_stopped_end_as_one_that_was_neit
 @pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_settings, tmp_path, monkeypatch, optimiser):
     """In one process, so that the stops can stand anywhere: each iteration is the last before a stop once."""
-    from ipseg.engine import trainer
-
     tiny_settings["training"] |= {"optimiser": optimiser, "lr": 0.001, "checkpoint_seconds": 1e9}
     recipe = make_recipe(tiny_settings)
     source = recipe.data.build()
@@ -130,7 +131,7 @@ def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_setti
         def __exit__(self, *_problem):
             return None
 
-    monkeypatch.setattr(trainer, "_stop_request", Halting)
+    monkeypatch.setattr(experiment, "stop_request", Halting)
     stops = 0
     while not (tmp_path / "halting" / "step_02" / "step.json").exists():
         try:
@@ -140,5 +141,34 @@ def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_setti
     lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
     iterations = {line["step"]: line["of"] for line in lines if line["event"] == "train"}
     assert len(iterations) == 3
-    assert stops == sum(iterations.values())
+    assert stops == sum(iterations.values()) + 3  # and once more when each step is saved
     assert_equal_runs(tmp_path / "halting", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["last checkpoint", "end of the step", "saving"])
+def test_a_signal_after_the_last_iteration_stops_the_run_when_the_step_is_saved(
+    tiny_settings, tmp_path, monkeypatch, number, moment
+):
+    tiny_settings["training"] |= {"checkpoint_seconds": 1e9}
+    recipe = make_recipe(tiny_settings)
+    run(recipe, tmp_path / "whole", quiet=True)
+    place = {
+        "last checkpoint": (Checkpoint, "wait"),
+        "end of the step": (experiment, "end_step"),
+        "saving": (RunFolder, "save_weights"),
+    }[moment]
+    original = getattr(*place)
+
+    def signalled(*arguments: object) -> object:
+        os.kill(os.getpid(), number)
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, signalled)
+        with pytest.raises(Interrupted, match=r"stopped after step 0 was learned; go on with --resume"):
+            run(recipe, tmp_path / "stopped", quiet=True)
+    assert not (tmp_path / "stopped" / "step_01").exists()
+    run(recipe, tmp_path / "stopped", quiet=True, resume=True)
+    assert_equal_runs(tmp_path / "stopped", tmp_path / "whole")

@@ -22,7 +22,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import digest
 from ipseg.errors import UserError
-from ipseg.files import replacing
+from ipseg.files import lock, remove_abandoned, replacing
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import GROWN, Step
 
@@ -69,6 +69,7 @@ def pack(run: Path, step: int | None, out: Path | None = None, *, memory: bool =
         "settings": {key: value for key, value in to_dict(recipe).items() if key in SETTINGS},
         "files": {name: _facts(folder.step(index) / name) for name in names},
     }
+    remove_abandoned(out.resolve().parent, _is_pack)
     with replacing(out) as temporary:
         _write(temporary, folder.step(index), names, manifest)
     sizes = {name: facts["bytes"] for name, facts in manifest["files"].items()}
@@ -137,12 +138,19 @@ def _facts(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, folder: Path, names: Sequence[str], manifest: dict[str, Any]) -> None:
     """Equal steps give equal bytes: a fixed order, and no time but the oldest that a zip can tell."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        lock(file)  # so that no other process takes it for abandoned
         archive.writestr(_member(MANIFEST), json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
         for name in names:
             with (folder / name).open("rb") as read, archive.open(_member(name), "w", force_zip64=True) as written:
                 while piece := read.read(1 << 20):
                     written.write(piece)
+
+
+def _is_pack(head: bytes) -> bool:
+    """Whether a file begins as a pack does."""
+    return head.startswith(b"PK") and MANIFEST.encode() in head[:100]
 
 
 def _member(name: str) -> zipfile.ZipInfo:

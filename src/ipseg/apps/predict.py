@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps.model import Model, Result, as_array, say_posterior
 from ipseg.data.pictures import find_images
-from ipseg.errors import UserError
+from ipseg.errors import FULL, UserError, about_a_place
 from ipseg.files import HEAD, replacing, write_text
 from ipseg.report.overlay import legend_entries, overlay, with_legend
 from ipseg.report.palette import indexed_image
@@ -36,8 +36,8 @@ class Wanted:
 
 def predict_all(
     model: Model, paths: Sequence[Path], out: Path, wanted: Wanted, say: Callable[[str], None]
-) -> list[UserError]:
-    """Label every picture. A broken one is left out and returned as the error that it gave; the others go on."""
+) -> dict[Path, str]:
+    """Label every image. One that fails does not stop the others; returns what was wrong with each of those."""
     names = choose_names(_once(find_images(list(paths), say)), out)
     listed = [f"{index} {name}" for index, name in enumerate(model.classes)]
     _require_fitting(out / CLASSES, listed)
@@ -46,18 +46,33 @@ def predict_all(
         unknown_of(model.predict(np.zeros((64, 64, 3), np.uint8)))  # raises before anything is written
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CLASSES, "\n".join([*listed, ""]))
-    broken: list[UserError] = []
+    failed: dict[Path, str] = {}
     for path, name in names.items():
         try:
             image = as_array(path)
-        except UserError as error:
-            broken.append(error)
+            result = model.predict(image)
+            write_result(result, image, out, name, wanted)
+        except Exception as error:
+            failed[path] = what_failed(path, error)
             continue
-        result = model.predict(image)
-        write_result(result, image, out, name, wanted)
         written = "" if name == path.stem else f" -> {name}.png"
         say(f"{path}{written}: {describe(result)}")
-    return broken
+    return failed
+
+
+def what_failed(path: Path, error: Exception) -> str:
+    """Why an image was not labelled. A full disk is raised: it would stop every other image as well."""
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL:
+        raise error
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and (problem := about_a_place(error)):
+        return problem
+    if isinstance(error, MemoryError) or "memory" in str(error):
+        return (
+            f"{path} needs more memory than there is ({str(error).splitlines()[0] if str(error) else 'MemoryError'})."
+        )
+    return f"{path} could not be labelled ({type(error).__name__}: {error})."
 
 
 def describe(result: Result) -> str:

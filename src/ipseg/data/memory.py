@@ -121,7 +121,7 @@ class ReplayMemory:
 
     def save(self, folder: Path, view: StepView, config: MemoryConfig, labels: MemLabels | None = None) -> None:
         """Write manifest, saliency maps (one bit a pixel) and, where they will be replayed, pictures and labels."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)  # not its parents: a run that was removed meanwhile must not begin to exist again
         new = {view.name(i): i for i in range(len(view))}
         for index, entry in enumerate(self.entries):
             picture = view.picture(new[entry.name]) if entry.folder is None else self.picture(index)

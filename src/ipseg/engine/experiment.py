@@ -22,8 +22,8 @@ from ipseg.engine.recipe import Recipe
 from ipseg.engine.start import begin, load, make_start
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team, assembled
-from ipseg.engine.trainer import train_step
-from ipseg.errors import UserError
+from ipseg.engine.trainer import stop_request, train_step
+from ipseg.errors import Interrupted, UserError
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method, end_step, prepare, replayed_labels
 from ipseg.methods.labels import where_unlabelled
@@ -133,12 +133,15 @@ def learn(
         prepare(method, stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
     clock.passed("load")
-    train_step(method, stream, training, folder, recipe.seed, team, title=title)
-    clock.passed("learn")
-    with mixed, many_sizes():  # each picture comes once
-        end_step(method, stream.pictures())
-    folder.save_weights(step.index, method.network)
-    clock.passed("save")
+    with stop_request() as stopped:
+        train_step(method, stream, training, folder, recipe.seed, team, stopped, title=title)
+        clock.passed("learn")
+        with mixed, many_sizes():  # each picture comes once
+            end_step(method, stream.pictures())
+        folder.save_weights(step.index, method.network)
+        clock.passed("save")
+    if team.agree(stopped())[0]:  # asked after the last iteration
+        raise Interrupted(f"stopped after step {step.index} was learned; go on with --resume.")
 
 
 def remember(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from ipseg.data.maps import SaliencySetting, is_path
 from ipseg.data.source import DataConfig
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import describe_system
-from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.engine.tensors import digest, load_tensors, save_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult
@@ -70,6 +70,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._facts: dict[str, Any] = {}  # of the data, for run.json
+        self._saved: tuple[int, dict[str, str]] = (-1, {})  # the step last saved, and a digest of each tensor then
 
     # ---- opening ------------------------------------------------------------------------------------------------
 
@@ -204,7 +205,15 @@ class RunFolder:
             except (ImportError, OSError):
                 pass
             self._clear()  # only now: another process may be writing
-            yield
+            try:
+                yield
+            except (OSError, UserError) as error:
+                if self.begun:
+                    raise
+                raise UserError(
+                    f"{self.path} was removed or moved while the run was writing there. Put it back and go on with "
+                    "--resume, or begin another run."
+                ) from error
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
@@ -233,12 +242,16 @@ class RunFolder:
 
     def save_weights(self, index: int, network: nn.Module) -> None:
         """Write the tensors that differ from what the steps before left, and name those that are no longer there."""
-        before = self.weights(index - 1)
+        step, before = self._saved
+        if step != index - 1:  # the first save of this process; reading all steps at every save would be quadratic
+            before = _digests(self.weights(index - 1))
         state = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
-        changed = {name: t for name, t in state.items() if name not in before or not t.equal(before[name])}
-        gone = sorted(before.keys() - state.keys())
+        now = _digests(state)
+        changed = {name: tensor for name, tensor in state.items() if before.get(name) != now[name]}
+        gone = sorted(before.keys() - now.keys())
         self.step(index).mkdir(exist_ok=True)
         save_tensors(self.step(index) / "weights.safetensors", changed, {"step": index, "gone": gone})
+        self._saved = index, now
 
     def finish_step(self, index: int, result: StepResult) -> None:
         """Record the measurements; from now on the step is whole."""
@@ -284,6 +297,10 @@ class RunFolder:
         path = self.path / "log.jsonl"
         with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: digest({name: tensor}) for name, tensor in tensors.items()}
 
 
 def _both_elsewhere(one: DataConfig, other: DataConfig) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ipseg.errors import FULL, UserError
+from ipseg.errors import UserError
 from ipseg.files import TEMPORARIES, replacing
 
 
@@ -36,10 +38,9 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
 def _save(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
     try:
         save_file(tensors, path, metadata=header)
-    except SafetensorError as error:  # it has no number of its own for a full disk
-        for number in FULL:
-            if f"os error {number}" in str(error):
-                raise OSError(number, str(error)) from error
+    except SafetensorError as error:
+        if found := re.search(r"os error (\d+)", str(error)):  # a full disk, a limit on file sizes
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
         raise
 
 

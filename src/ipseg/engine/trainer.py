@@ -31,10 +31,14 @@ def train_step(
     folder: RunFolder,
     seed: int,
     team: Team,
+    stopped: Callable[[], bool],
     *,
     title: str,
 ) -> None:
-    """Train the method on a step's batches, going on from the step's checkpoint if there is one."""
+    """Train the method on a step's batches, going on from the step's checkpoint if there is one.
+
+    stopped: whether the user asked to stop; that raises `Interrupted` once the state is saved.
+    """
     step = stream.view.step.index
     config = config.at(step)
     iterations = config.iterations(step, len(stream.view))
@@ -48,7 +52,6 @@ def train_step(
     with (
         Meter(title, iterations, start) as meter,
         open_tracker(folder.path, wanted=config.tensorboard and team.leads) as tracker,
-        _stop_request() as stopped,
         checkpoint.writing(),
         stream.batches(left) as batches,
     ):
@@ -100,8 +103,8 @@ class _Keeper:
 
 
 @contextmanager
-def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask; the loop stops after the iteration, its state whole. A second Ctrl-C stops at once."""
+def stop_request() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM only ask, so that the state is saved first. A second Ctrl-C stops at once."""
     asked = False
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
