@@ -86,6 +86,14 @@ def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, l
     assert torch.allclose(mirrored.images, back.images, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", [random_crop, whole])
+def test_half_of_the_images_are_flipped_and_none_where_that_is_switched_off(layout):
+    rng = np.random.default_rng(0)
+    for flip, low, high in ((True, 0.45, 0.55), (False, 0, 0)):
+        drawn = [layout(Chance.draw(rng, (0.5, 2.0), flip=flip), (20, 30), (16, 16)).flip for _ in range(2000)]
+        assert low <= sum(drawn) / len(drawn) <= high
+
+
 def _flipped(given_one: Picture) -> Picture:
     arrays = (given_one.image, given_one.labels, given_one.salient)
     return Picture(*(np.ascontiguousarray(array[:, ::-1]) for array in arrays))

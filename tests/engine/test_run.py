@@ -369,6 +369,18 @@ def test_another_optimiser_schedule_and_view_of_the_pictures_can_be_chosen(tiny_
     assert None not in result.steps[-1].iou.values()
 
 
+@pytest.mark.parametrize(("views", "replayed_for_the_posterior"), [("random", True), ("fixed", False)])
+def test_a_step_trains_on_batches_planned_after_its_preparation(
+    tiny_settings, tmp_path, monkeypatch, views, replayed_for_the_posterior
+):
+    """With fixed views `prepare` computes the features of replayed images for the posterior: no batch needs them."""
+    trained = []
+    monkeypatch.setattr(experiment, "train_step", lambda _method, stream, *_, **__: trained.append(stream[0].wholes))
+    tiny_settings["method"] |= {"posterior_views": views}
+    run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert [wholes is not None for wholes in trained] == [False, replayed_for_the_posterior, replayed_for_the_posterior]
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_what_is_prepared_has_the_number_format_of_what_is_learned(tiny_settings, tmp_path, monkeypatch, precision):
     mixed = []

@@ -193,10 +193,20 @@ def test_the_authors_ratio_gives_the_posterior_one_current_picture_of_sixteen_in
     assert plan == BatchPlan(current=8, rehearsed=8, wholes=15, image_level=1)
 
 
-def test_a_step_with_more_classes_has_more_current_pictures_for_the_posterior():
+@pytest.mark.parametrize(
+    ("scenario", "step", "new"),
+    [
+        ("voc/15-1", 5, 16 // 20),  # 1 of 20 classes seen is new; at least one image is
+        ("voc/2-2", 2, 16 * 2 // 6),  # 5; with the background it would be 4, of the old classes alone 8, of all 20 1
+        ("voc/10-5", 1, 16 * 5 // 15),  # 5; of the old classes alone 8, of all 20 4
+    ],
+)
+def test_new_images_for_the_posterior_are_a_share_of_the_batch_as_new_classes_are_of_those_seen(scenario, step, new):
     planner = at_step(1)
-    planner.step = describe("voc/10-5").steps[1]  # 5 of 15 classes are new
-    assert planner.plan(16, memory=100).wholes == 16 - 5
+    planner.step = describe(scenario).steps[step]
+    plan = planner.plan(16, memory=100)
+    assert plan.image_level == max(1, new)
+    assert plan.image_level + plan.wholes == 16
 
 
 @pytest.mark.parametrize(
