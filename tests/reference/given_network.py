@@ -77,7 +77,7 @@ class GivenNetwork(nn.Module):
         super().__init__()
         self.permanent = GivenHead(permanent)
         self.temporary = nn.ModuleList(GivenHead(logits) for logits in heads)
-        self.posterior = GivenPosterior(posterior)
+        self.posterior = None if posterior is None else GivenPosterior(posterior)
         self.encoder = GivenEncoder((int(size[0]), int(size[1])))
 
 

@@ -21,7 +21,7 @@ from given_network import (
 
 from ipseg.data.batch import StepBatch
 from ipseg.methods.ipseg import IPSeg, IPSegConfig
-from ipseg.methods.losses import image_bce
+from ipseg.methods.losses import image_bce, pixel_bce
 
 OFFICIAL = IPSegConfig(variant="official")
 TRAINING = pytest.mark.parametrize("v", [load(name) for name in names("ipseg_train_")], ids=names("ipseg_train_"))
@@ -140,3 +140,13 @@ def test_the_paper_drops_the_unknown_channel_that_the_authors_code_adds_to_the_b
     assert prediction.unknown is not None
     assert_close(prediction.scores[:, 0] + 0.9 * prediction.unknown, v["scores"][:, 0])
     assert_close(prediction.scores[:, 1:], v["scores"][:, 1:])
+
+
+@pytest.mark.parametrize("name", names("ipseg_pixel_bce"))
+def test_binary_cross_entropy_of_pixels_and_its_gradient_are_the_authors(name):
+    v = load(name)
+    logits = v["logits"].clone().requires_grad_()
+    loss = pixel_bce(logits, v["labels"])
+    loss.backward()
+    assert_close(loss, v["loss"])
+    assert_close(logits.grad, v["grad"])
