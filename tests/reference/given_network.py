@@ -17,9 +17,16 @@ from ipseg.scenario.split import Step
 VECTORS = Path(__file__).parent / "vectors"
 
 
+GLOBBED: set[str] = set()
+"""Cases that a test asked for."""
+
+
 def names(prefix: str) -> list[str]:
-    """The stored cases whose names begin so."""
-    return sorted(path.stem for path in VECTORS.glob(f"{prefix}*.npz"))
+    """The stored cases whose names begin so; a test has to ask for every one (test_every_vector.py)."""
+    found = sorted(path.stem for path in VECTORS.glob(f"{prefix}*.npz"))
+    assert found, f"no stored case begins with {prefix}"
+    GLOBBED.update(found)
+    return found
 
 
 def load(name: str) -> dict[str, torch.Tensor]:
