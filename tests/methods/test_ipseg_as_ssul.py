@@ -8,6 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import ipseg.methods.ipseg
+import ipseg.methods.ssul
+from ipseg.data.batch import BatchPlan, StepBatch, join
+from ipseg.methods.base import replayed_labels
+from ipseg.methods.losses import pixel_bce
+
 OFF = {"image_posterior": False, "decoupling": False}
 
 
@@ -59,14 +65,52 @@ def test_ssuls_heads_have_channels_for_their_classes_only(make_method):
     assert method.network.posterior is None
 
 
-def test_with_small_heads_too_labels_loss_gradients_and_scores_are_those_of_ssul_m(make_method, batch):
-    """SSUL has heads of their own for unknown and background; here both begin with the permanent branch's weights."""
+@pytest.fixture
+def replaying(hand_made) -> StepBatch:
+    """Two images of step 1 with a dog (3), then two from memory, of which one has the dog too."""
+    crops = join([hand_made([0, 3], seed=1), hand_made([0], count=1, seed=2), hand_made([0, 3], count=1, seed=3)])
+    return StepBatch(crops, current=2)
+
+
+@pytest.fixture
+def both(make_method):
+    """IPSeg switched off and SSUL-M with the same weights in step 1.
+
+    SSUL has heads of their own for unknown and background; here both begin with the permanent branch's weights.
+    """
     ours = make_method(step=1, head="small", **OFF)
-    theirs = make_method(step=1, name="ssul_m")
+    theirs = make_method(step=1, name="ssul_m", mem_labels="current")
     _copy_weights(ours, theirs)
     for method in (ours, theirs):
         method.train_mode()
-    loss, other = (sum(method.loss(batch).values()) for method in (ours, theirs))
+    return ours, theirs
+
+
+def test_switched_off_with_small_heads_it_replays_and_labels_as_ssul_m(both, replaying, monkeypatch):
+    ours, theirs = both
+    assert ours.plan(16, memory=100) == theirs.plan(16, memory=100) == BatchPlan(8, 8)
+    assert replayed_labels(ours.config) == replayed_labels(theirs.config)
+    taught = []
+
+    def watched(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        taught.append((logits, labels))
+        return pixel_bce(logits, labels)
+
+    for module in (ipseg.methods.ipseg, ipseg.methods.ssul):
+        monkeypatch.setattr(module, "pixel_bce", watched)
+    for method in both:
+        method.loss(replaying)
+    (logits, labels), (other_logits, other_labels) = taught
+    assert torch.equal(labels, other_labels)
+    assert torch.allclose(logits, other_logits, rtol=1e-5, atol=1e-6)
+    for rows in (slice(2), slice(2, 4)):  # unknown, background, pseudo-labels of cat and cow, dog, void: replayed too
+        assert labels[rows].unique().tolist() == [0, 1, 2, 3, 4, 255]
+    assert not (labels[2] == 4).any()  # stored without annotation, and the step does not show this one
+
+
+def test_switched_off_with_small_heads_it_has_the_loss_gradients_and_scores_of_ssul_m(both, replaying):
+    ours, theirs = both
+    loss, other = (sum(method.loss(replaying).values()) for method in both)
     assert loss.item() == pytest.approx(other.item(), rel=1e-6)
     loss.backward()
     other.backward()
@@ -74,13 +118,15 @@ def test_with_small_heads_too_labels_loss_gradients_and_scores_are_those_of_ssul
     unknown, background = theirs.network.lasting()
     for one, same in zip(new.parameters(), theirs.network.temporary[1].parameters(), strict=True):
         assert (one.grad is None and same.grad is None) or torch.allclose(one.grad, same.grad, rtol=1e-4, atol=1e-8)
-    both = torch.cat([unknown.classifier.weight.grad, background.classifier.weight.grad])
-    assert torch.allclose(mine.classifier.weight.grad, both, rtol=1e-4, atol=1e-8)
+    for part in ("weight", "bias"):
+        rows = torch.cat([getattr(head.classifier, part).grad for head in (unknown, background)])
+        assert torch.allclose(getattr(mine.classifier, part).grad, rows, rtol=1e-4, atol=1e-8)
     convolution = [head.trunk.block[0].weight.grad for head in (mine, unknown, background)]
+    assert convolution[0].any()
     assert torch.allclose(convolution[0], convolution[1] + convolution[2], rtol=1e-4, atol=1e-8)
-    images = batch.crops.images
+    images = replaying.crops.images
     assert torch.allclose(ours.predict(images).scores, theirs.predict(images).scores, atol=1e-6)
-    assert ours.pseudo_labels(images).any()
+    assert torch.equal(ours.predict(images).labels, theirs.predict(images).labels)
 
 
 @torch.no_grad()

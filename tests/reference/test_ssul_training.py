@@ -67,12 +67,13 @@ def test_label_map_loss_and_gradients_are_the_authors(name):
 
 
 @pytest.mark.parametrize("name", OWN_IMAGES)
-def test_ipseg_switched_off_has_ssuls_loss_and_gradients(name):
+@pytest.mark.parametrize("variant", ["paper", "official"])
+def test_ipseg_switched_off_has_ssuls_loss_and_gradients(name, variant):
     v = load(name)
     sizes, index = v["sizes"].tolist(), int(v["step"])
     heads = list(torch.split(v["classes"], sizes, dim=1))
     network = GivenNetwork(v["unknown_and_background"], heads, None, v["y"].shape[-2:])
-    method = IPSeg(IPSegConfig(image_posterior=False, decoupling=False, head="small"), network)
+    method = IPSeg(IPSegConfig(variant=variant, image_posterior=False, decoupling=False, head="small"), network)
     method.step = step_of(sizes, index)
     method.teacher = GivenHead(v["prev_unknown_and_background"]) if index else None
     loss = method.loss(batch(v))["segmentation"]
