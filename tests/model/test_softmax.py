@@ -40,6 +40,15 @@ def test_the_classifiers_input_is_handed_over_for_losses(trunk):
     assert torch.equal(network.classifiers[0](seen.decoded), seen.logits)
 
 
+def test_losses_see_the_decoders_output_without_its_dropout(network):
+    """A teacher has none: to a student with dropout even its own features would be far away."""
+    images = torch.rand(2, 3, 64, 64)
+    network.dropout.train()
+    first, second = network(images), network(images)
+    assert torch.equal(first.decoded, second.decoded)
+    assert not torch.equal(first.logits, second.logits)
+
+
 def test_backbone_and_decoder_run_as_the_part_that_may_be_fused(network, monkeypatch):
     fused, whole = [], Encoder._maps
     monkeypatch.setattr(Encoder, "_maps", lambda self, *args: fused.append(self) or whole(self, *args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Seen:
     stages: tuple[Tensor, ...]
     """The backbone's four stages, finest first."""
     decoded: Tensor
-    """(B, width, h, w): the classifiers' input, which is the decoder's output or, with a trunk, the trunk's."""
+    """(B, width, h, w): the classifiers' input, without dropout: the decoder's output or, with a trunk, the trunk's."""
     logits: Tensor
     """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
     canvas: tuple[int, int]
@@ -40,7 +40,8 @@ class SoftmaxNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig, *, trunk: bool = False, pretrained: bool = True) -> None:
         super().__init__()
-        self.encoder = Encoder(config, keep_last=True, pretrained=pretrained)
+        self.encoder = Encoder(replace(config, decoder_dropout=0.0), keep_last=True, pretrained=pretrained)
+        self.dropout = nn.Dropout(config.decoder_dropout)  # here, for losses compare the decoder's output without it
         self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width) if trunk else None
         self.width = config.width
         self.classifiers = nn.ModuleList()
@@ -69,6 +70,8 @@ class SoftmaxNetwork(nn.Module):
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
         features = self.encoder(images, boxes)
-        decoded = features.decoded if self.trunk is None else self.trunk(features.decoded, features.stages)
-        logits = torch.cat([classifier(decoded) for classifier in self.classifiers], dim=1)
+        decoded, shared = features.decoded, self.dropout(features.decoded)
+        if self.trunk is not None:
+            decoded = shared = self.trunk(shared, features.stages)
+        logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
         return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas, features.size)
