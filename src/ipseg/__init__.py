@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipseg.errors import UserError
+from ipseg.own_code import code_allowed
 
 if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg` and `ipseg --help` are quick
     from ipseg.apps.model import Model
@@ -30,17 +31,19 @@ def train(
     resume: bool = False,
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     quiet: bool = False,
+    allow_code: bool = False,
 ) -> RunResult:
     """Learn every step of a recipe: its file, its name, its settings, or a `Recipe`.
 
     out: the run's folder; by default runs/NAME. resume: go on with a run that was stopped. set: changes such as
-    "method.alpha_nf=0.6". quiet: no progress.
+    "method.alpha_nf=0.6". quiet: no progress. allow_code: run code that a run's folder names, see `load`.
     """
     from ipseg.apps.train import default_folder, resolve
     from ipseg.engine.experiment import run
 
-    made = resolve(recipe, _listed(set))
-    return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
+    with code_allowed(wanted=allow_code):
+        made = resolve(recipe, _listed(set))
+        return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
 
 
 def learn(
@@ -53,17 +56,19 @@ def learn(
     resume: bool = False,
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     quiet: bool = False,
+    allow_code: bool = False,
 ) -> dict[str, Any]:
     """Teach a finished run more classes, from a folder of pictures with their masks, in a run of its own.
 
-    val: a folder with masks to measure on. set: changes such as "training.later_epochs=5". Returns what learn.json
-    holds: what became of the old classes, and how good the new ones are.
+    val: a folder with masks to measure on. set: changes such as "training.later_epochs=5". allow_code: see
+    `load`. Returns what learn.json holds: what became of the old classes, and how good the new ones are.
     """
     from ipseg.apps.learn import learn as teach
 
     names, changes = _listed(classes), _listed(set)
     seen = None if val is None else Path(val)
-    return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet)
+    with code_allowed(wanted=allow_code):
+        return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet)
 
 
 def load(
@@ -72,14 +77,17 @@ def load(
     device: str = "auto",
     *,
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
+    allow_code: bool = False,
 ) -> Model:
     """The model of a run as it stood after a step; by default after the last finished one.
 
-    set: other settings of inference, such as "method.alpha_nf=1".
+    set: other settings of inference, such as "method.alpha_nf=1". allow_code: a run whose method or data set is
+    somebody's own class (`module:Class`) is refused without it, for its code can do whatever you can.
     """
     from ipseg.apps.model import load_model
 
-    return load_model(run, step, device, _listed(set))
+    with code_allowed(wanted=allow_code):
+        return load_model(run, step, device, _listed(set))
 
 
 def _listed(given: Sequence[str]) -> list[str]:

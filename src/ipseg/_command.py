@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
+from ipseg.own_code import allow_code, code_allowed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +23,20 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+
+
+def _allow_code(value: bool) -> None:
+    if value:
+        allow_code()
+
+
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", callback=_allow_code, help="Run code that a run's folder or a pack names (module:Class)."
+    ),
+]
+"""Acts by its callback: whatever reads a run's recipe asks `own_code`."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
@@ -32,7 +47,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with code_allowed(wanted=False):
+                return super().invoke(ctx)
         except UserError as error:
             complain(error)
             raise typer.Exit(WRONG) from error

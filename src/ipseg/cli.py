@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
-from ipseg._command import Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, show
+from ipseg._command import AllowCode, Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, show
 from ipseg.errors import WRONG, quoted
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 def main() -> None:
     """The entry point."""
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # no process that this one starts imports from the working directory
     for stream in (sys.stdout, sys.stderr):  # a table must not end in a traceback where its lines have no letters
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -82,6 +84,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
     quiet: Quiet = False,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
@@ -116,6 +119,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result as JSON.")] = None,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Measure a run again. Other settings of inference, or other pictures; the run stays as it is."""
     from ipseg.apps import evaluate as again
@@ -151,6 +155,7 @@ def predict(
     ] = False,
     changes: Changes = None,
     device: Device = "auto",
+    _allow_code: AllowCode = False,
 ) -> None:
     """Label pictures. Writes NAME.png (a label map), NAME_overlay.png (for people), and classes.txt."""
     from ipseg.apps.model import load_model, require_outside
@@ -174,6 +179,7 @@ def explain(
     mask: Annotated[Path | None, typer.Option("--mask", metavar="FILE", help="Ground truth of a picture file.")] = None,
     saliency: Annotated[Path | None, typer.Option("--saliency", metavar="FILE", help="Its saliency map.")] = None,
     device: Device = "auto",
+    _allow_code: AllowCode = False,
 ) -> None:
     """Draw what IPSeg does with one picture. A step's label maps, each head's scores, the posterior, the result."""
     from ipseg.apps.explain import explain as draw
@@ -227,6 +233,7 @@ def cost(
     size: Annotated[int, typer.Option("--size", help="Side of the picture that is labelled.")] = 512,
     as_json: Json = False,
     changes: Changes = None,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Count what a recipe costs. Parameters and multiply-adds, on a GPU also speed and memory, of every step."""
     from ipseg.apps.cost import cost as count
@@ -250,4 +257,4 @@ def doctor() -> None:
     lines, works = examine()
     for topic, finding in lines:
         typer.echo(f"{topic:<12} {finding}")
-    sys.exit(0 if works else 1)
+    raise typer.Exit(0 if works else 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import Changes, Json, Quiet, Run, example, show
+from ipseg._command import AllowCode, Changes, Json, Quiet, Run, example, show
 from ipseg.errors import quoted
 
 
@@ -39,6 +39,7 @@ def learn(
     no_memory: Annotated[bool, typer.Option("--no-memory", help="Learn without what the run remembers.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where it was stopped.")] = False,
     quiet: Quiet = False,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Teach a finished run one more class. The old data may be gone; the run stays as it is."""
     from ipseg.apps.growth import growth_lines, growth_table
@@ -70,6 +71,7 @@ def pack(
         Path | None, typer.Option("--out", metavar="FILE", help="The pack; by default RUN_step_K.zip here.")
     ] = None,
     no_memory: Annotated[bool, typer.Option("--no-memory", help="Leave out what is remembered, for privacy.")] = False,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Put a step's files into one file. It upgrades a copy of the run as it was before that step."""
     from ipseg.apps.memory_report import say_bytes
@@ -89,6 +91,7 @@ def apply(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A copy of the run that the pack was learned on.")],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="RUN2", help="The upgraded run's folder.")],
+    _allow_code: AllowCode = False,
 ) -> None:
     """Upgrade a copy of a run with a pack. A pack for another run is refused; the run stays as it is."""
     from ipseg.apps.apply import apply_pack

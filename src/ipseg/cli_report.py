@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import Device, example
+from ipseg._command import AllowCode, Device, example
 
 
 def mount(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def report(
         ),
     ] = 4,
     device: Device = "auto",
+    _allow_code: AllowCode = False,
 ) -> None:
     """Write one page about runs. Tables, curves, look-alikes, memory and pictures; it works offline and prints."""
     from ipseg.apps.report import report as write

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ipseg._command import Quiet, complain, example, show
+from ipseg._command import AllowCode, Quiet, complain, example, show
 from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def sweep(
         list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="An option of SLURM; repeatable.")
     ] = None,
     quiet: Quiet = False,
+    _allow_code: AllowCode = False,
 ) -> None:
     """Run a grid of methods, scenarios, seeds and settings. The same command goes on where it was cut."""
     from rich.console import Console

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
 import inspect
 import math
 import re
@@ -19,6 +18,7 @@ import yaml
 
 from ipseg.errors import UserError, unknown
 from ipseg.files import missing
+from ipseg.own_code import load_class
 
 T = TypeVar("T")
 Settings = dict[str, Any]
@@ -126,16 +126,9 @@ def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
     """A class by its short name, or by `module:Class` for one that lives elsewhere."""
     if name in known:
         return known[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise unknown(kind, name, known, "One of your own is named module:Class.")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"{kind} {name} cannot be imported: {error}.") from error
-    if not isinstance(found, type):
-        raise UserError(f"{kind} {name} is not a class.")
-    return found
+    return load_class(name, kind)
 
 
 class _Loader(yaml.SafeLoader):

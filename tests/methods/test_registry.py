@@ -19,8 +19,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "anchored"
 
 @pytest.fixture
 def example(monkeypatch):
-    """The example's folder among those that Python looks in, as if one worked there."""
-    monkeypatch.syspath_prepend(EXAMPLE)
+    """In the example's folder, as its text says."""
+    monkeypatch.chdir(EXAMPLE)
     yield
     sys.modules.pop("anchored", None)
 
@@ -62,7 +62,8 @@ def test_a_method_of_ones_own_is_named_by_module_and_class():
 
 
 @pytest.mark.usefixtures("example")
-def test_a_method_of_another_package_is_found_by_its_entry_point(install):
+def test_a_method_of_another_package_is_found_by_its_entry_point(install, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLE)  # as pip has it
     points = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"][GROUP]
     (name, value), *_ = points.items()
     install(name, value)

@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.config import Settings, flat, read_yaml, to_dict
+from ipseg.data.registry import DATA_SETS
 from ipseg.engine.folder import FREE
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
+from ipseg.methods.registry import METHODS
 from ipseg.report.compare import Entry, Section, sections
 from ipseg.report.paper import published_for
 from ipseg.report.places import Place
 
 SEEDS = {"seed", "data.seed"}
+OURS = {"data": DATA_SETS, "method": METHODS}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 """The paper's tables of results, where it says a number twice."""
 WANTED = "Give a run's folder, its results.json, or a sweep's folder; `ipseg train` and `ipseg sweep` make them."
@@ -96,12 +99,20 @@ def read_entry(file: Path) -> Entry:
 
 
 def _complete(recipe: Settings) -> Settings:
-    """With the defaults of settings that came after the run: it is no other row for that."""
+    """With the defaults of settings that came after the run: it is no other row for that.
+
+    Only of classes that are ours. To read results imports nothing that a run's folder names.
+    """
+    others = {section: given for section in OURS if (given := recipe.get(section)) and not _is_ours(section, given)}
     try:
-        completed: Settings = to_dict(make_recipe(recipe))
-    except UserError:  # of a method that is not installed here, or of an ipseg that knows more or less
+        completed: Settings = to_dict(make_recipe({key: recipe[key] for key in recipe.keys() - others.keys()}))
+    except UserError:  # of an ipseg that knows more or less
         return recipe
-    return completed
+    return completed | others
+
+
+def _is_ours(section: str, given: Any) -> bool:
+    return isinstance(given, dict) and ("name" not in given or str(given["name"]) in OURS[section])
 
 
 def paper_number(recipe: Settings, result: RunResult) -> float | None:

@@ -195,7 +195,6 @@ def memory(line: Line, shelf: Shelf, *, pictures: bool) -> Remembered | str:
     if not (place / "manifest.json").is_file():
         return "it was deleted, or left out of a pack."
     try:
-        recipe = inference_recipe(RunFolder.open(path))
         kept = ReplayMemory.load(place, NoPictures())
     except UserError as error:
         return f"it cannot be read ({_brief(error)})."
@@ -206,7 +205,11 @@ def memory(line: Line, shelf: Shelf, *, pictures: bool) -> Remembered | str:
         return Remembered(
             pictures=len(kept), classes=counts, note="The pictures are not shown: --gallery 0 asks for none."
         )
-    source = shelf.source(recipe)
+    source: Source | str
+    try:
+        source = shelf.source(inference_recipe(RunFolder.open(path)))
+    except UserError as error:
+        source = _brief(error)
     if not isinstance(source, str):
         kept = ReplayMemory.load(place, source.train)
     shown = _pictures(kept, has_data=not isinstance(source, str))

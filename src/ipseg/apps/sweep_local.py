@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from ipseg import own_code
 from ipseg.apps.sweep_schedule import AGAIN, Process
 from ipseg.errors import UserError
 
@@ -79,7 +80,7 @@ class LocalLauncher:
         if not _lock(file):
             slot.process = ElsewhereProcess(file)
             return slot.process
-        environment = {"OMP_NUM_THREADS": str(self.threads)} | os.environ  # who has set it knows why
+        environment = {"OMP_NUM_THREADS": str(self.threads)} | os.environ | own_code.environment()
         environment |= {} if slot.gpu is None else {"CUDA_VISIBLE_DEVICES": slot.gpu}
         with file:
             # In a session of its own: Ctrl-C in the terminal is for the sweep, which asks its runs to stop.
@@ -131,7 +132,8 @@ class ElsewhereProcess:
 
 def command_for(recipe: Path, run: Path) -> list[str]:
     """How a run is begun or gone on with."""
-    return [sys.executable, "-m", "ipseg", "train", str(recipe), "--out", str(run), "--resume"]
+    # -P: not from the working directory, where a typer.py may lie.
+    return [sys.executable, "-P", "-m", "ipseg", "train", str(recipe), "--out", str(run), "--resume"]
 
 
 def _free(slot: Slot) -> bool:

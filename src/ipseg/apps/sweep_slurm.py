@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,15 +11,19 @@ from typing import Any
 from ipseg.apps.sweep_local import Command
 from ipseg.errors import UserError
 from ipseg.files import write_text
+from ipseg.own_code import environment
 
 GENERAL = ("timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 """Options that submitit knows for every engine; others are SLURM's own and get its prefix."""
 
 
-def run_command(command: list[str], log: str) -> int:
+def run_command(command: list[str], log: str, environment: Mapping[str, str]) -> int:
     """What a job does, on the machine that SLURM chose."""
     with Path(log).open("ab") as file:
-        return subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode  # noqa: S603
+        ended = subprocess.run(  # noqa: S603 - our own interpreter and module
+            command, stdout=file, stderr=subprocess.STDOUT, check=False, env=os.environ | environment
+        )
+    return ended.returncode
 
 
 class SlurmLauncher:
@@ -61,7 +66,7 @@ class SlurmLauncher:
             log = self.log(name)
             log.parent.mkdir(parents=True, exist_ok=True)
             self.executor.update_parameters(name=f"ipseg-{name}"[:60])
-            job = self.executor.submit(run_command, self.command(name, init), str(log))
+            job = self.executor.submit(run_command, self.command(name, init), str(log), environment())
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self._note(name), job.job_id)
             process = SlurmProcess(job)

@@ -42,6 +42,7 @@ from ipseg.files import (
     write_json,
     write_text,
 )
+from ipseg.own_code import require_allowed
 from ipseg.scenario.split import Scenario
 
 VERSION = 1
@@ -153,8 +154,10 @@ class RunFolder:
         return data
 
     def settings(self) -> Settings:
-        """The recipe that the run was made with."""
-        return read_yaml(self.path / "recipe.yaml", "the run's recipe")
+        """The recipe that the run was made with; code that it names must be allowed."""
+        values = read_yaml(self.path / "recipe.yaml", "the run's recipe")
+        require_allowed(values, self.path)
+        return values
 
     def _require_same(self, recipe: Recipe) -> None:
         own = make_recipe(self.settings())  # a setting that came since this run began has its default

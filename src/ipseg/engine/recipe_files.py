@@ -11,6 +11,7 @@ import ipseg
 from ipseg.config import Settings, override, read_yaml
 from ipseg.errors import UserError
 from ipseg.files import missing
+from ipseg.own_code import look_in, require_allowed
 
 FILES = (".yaml", ".yml")
 MOST_BASES = 8
@@ -30,6 +31,7 @@ def with_base(values: Mapping[str, Any], file: Path | None = None) -> Settings:
     base: the name of a shipped recipe, or a .yaml file, relative to the file that names it.
     """
     layers, files = [dict(values)], [Path("the recipe") if file is None else file.resolve()]
+    of_a_run = file is not None and _require_own(values, file, of_a_run=False)
     while "base" in layers[-1]:
         found = _find_base(layers[-1].pop("base"), files[-1])
         trail = " -> ".join(one.name for one in [*files, found])
@@ -41,10 +43,20 @@ def with_base(values: Mapping[str, Any], file: Path | None = None) -> Settings:
             )
         layers.append({key: value for key, value in read_yaml(found, "the base").items() if key != "name"})
         files.append(found)
+        of_a_run = _require_own(layers[-1], found, of_a_run=of_a_run)
     whole: Settings = {}
     for layer in reversed(layers):
         whole = lay_over(whole, layer)
     return whole
+
+
+def _require_own(values: Mapping[str, Any], file: Path, *, of_a_run: bool) -> bool:
+    """Raise if a run's recipe, or one that such a recipe names, has code that is not allowed; whether it is one."""
+    if of_a_run or file.with_name("run.json").exists():
+        require_allowed(values, file)
+        return True
+    look_in(file.parent)  # the user's own
+    return False
 
 
 def _find_base(name: object, file: Path) -> Path:
