@@ -31,6 +31,13 @@ def short(monkeypatch) -> None:
     monkeypatch.setattr(demo, "demo_recipe", recipe)
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", demo.RUNS)
+def test_the_recipes_of_the_demo_are_valid_and_share_data_and_network(name, quick):
+    recipe, ipseg = (demo.demo_recipe(run, quick=quick, seed=3) for run in (name, "ipseg"))
+    assert (recipe.seed, recipe.data, recipe.model) == (3, ipseg.data, ipseg.model)
+
+
 def refuse_to_draw(*_: Any) -> None:
     pytest.fail("pictures were drawn")
 

@@ -25,14 +25,14 @@ SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.
          "training.batch_size=8", "training.epochs=2", "training.later_epochs=2"]  # fmt: skip
 QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=110", "data.val=16"]
 RUNS: dict[str, list[str]] = {
-    "ipseg": ["method.posterior_current=null"],
+    "ipseg": [],
     "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
-    "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.noise_filtering=false"],
+    "ablated": ["method.image_posterior=false", "method.decoupling=false"],
 }
 INTRO = (
     "The same small network learns to segment {classes} classes of drawn objects in {steps} steps, with the labels of "
     "each step's new classes alone. Every new class is the look-alike of an old one. “ipseg” is the method of the "
-    "paper; “ablated” is the same network without image posterior, semantics decoupling and noise filtering; "
+    "paper; “ablated” is the same network without image posterior and semantics decoupling; "
     "“finetune” simply goes on training. mIoU is measured on {val} pictures that none of them has seen."
 )
 
