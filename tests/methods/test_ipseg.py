@@ -306,14 +306,15 @@ def test_fixed_views_and_crops_drawn_anew_do_not_go_together():
         IPSegConfig(variant="official", posterior_views="fixed")
 
 
+@pytest.mark.parametrize("saliency", ["all", "none"])
 @pytest.mark.parametrize("name", ["ipseg", "ipseg_lda"])
-def test_without_saliency_maps_the_texts_permanent_branch_would_learn_a_constant_and_is_refused(name):
+def test_without_saliency_maps_the_papers_permanent_branch_would_learn_a_constant_and_is_refused(name, saliency):
     config = method_config({"name": name})
-    with pytest.raises(UserError, match=r"data\.saliency is all.*saliency maps"):
-        config.require_data(AdeConfig(path="x", saliency="all"))
+    with pytest.raises(UserError, match=rf"data\.saliency is {saliency}.*saliency maps"):
+        config.require_data(AdeConfig(path="x", saliency=saliency))
     config.require_data(AdeConfig(path="x", saliency="given"))
     for other in ({"variant": "official"}, {"decoupling": False}):
-        method_config({"name": "ipseg", **other}).require_data(AdeConfig(path="x", saliency="all"))
+        method_config({"name": "ipseg", **other}).require_data(AdeConfig(path="x", saliency=saliency))
 
 
 @pytest.mark.parametrize(

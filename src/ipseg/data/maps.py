@@ -40,10 +40,10 @@ class SaliencySetting:
 
     saliency: SaliencyFrom = "auto"
     """What stands out in a picture. given: the tree's own maps. fallback: found without a model, while reading.
-    all: everything, so that all that is not annotated is unknown (SSUL's on ADE20K; give the method
-    unknown: background). none: nothing, so that all of it is background. oracle: every object that the masks have, of
-    classes of later steps too, which no step may know. auto: given where the tree has maps, otherwise fallback. Or the
-    path of a folder of maps."""
+    all: everything, so that all that is not annotated is unknown (SSUL's on ADE20K). none: nothing, so that all of it
+    is background. With either, ipseg needs variant: official. oracle: every object that the masks have, of classes of
+    later steps too, which no step may know. auto: given where the tree has maps, otherwise fallback. Or the path of a
+    folder of maps."""
 
     def oracle(self) -> list[str]:
         """Settings that see labels a step must not see."""

@@ -194,9 +194,9 @@ class IPSegConfig:
         return ["method.image_labels=full"] if self.image_posterior and self.image_labels == "full" else []
 
     def require_data(self, data: DataConfig) -> None:
-        """Refuse data without saliency maps where nothing would oppose the background."""
+        """Refuse data without saliency maps where the permanent branch would learn a constant."""
         if self.decoupling and self.rules.known_classes_ignored:
-            require_saliency(data, "Set method.variant to official, or give the data saliency maps (ipseg saliency).")
+            require_saliency(data, "Set method.variant to official, or give the data saliency maps (`ipseg saliency`).")
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSeg:
         """Make the method with its network."""
@@ -362,15 +362,17 @@ class IPSeg:
 
 
 def require_saliency(data: DataConfig, advice: str) -> None:
-    """Raise for `saliency: all`: with known classes ignored (Eq. 5) the permanent branch would learn a constant.
+    """Raise where all that the permanent branch is taught is one and the same: its scores would be a constant.
 
-    Everything else is then unknown and nothing background. No pixel tells the two apart, and the background's score
-    would be alike everywhere.
+    With known classes ignored (Eq. 5) that is so for `saliency: all`, by which the rest is unknown, and for `none`, by
+    which it is background.
     """
-    if getattr(data, "saliency", None) == "all":
+    saliency = getattr(data, "saliency", None)
+    if saliency in ("all", "none"):
+        taught = "an unknown object" if saliency == "all" else "background"
         raise UserError(
-            "data.saliency is all: every unannotated pixel is an unknown object, and with known classes ignored, as "
-            f"Eq. 5 has it, the permanent branch would never see background against anything else. {advice}"
+            f"data.saliency is {saliency}: every pixel that the permanent branch learns from is {taught}, for Eq. 5 "
+            f"ignores known classes. Nothing would oppose it, and it would score alike everywhere. {advice}"
         )
 
 

@@ -118,8 +118,8 @@ class IPSegLDAConfig:
         return []
 
     def require_data(self, data: DataConfig) -> None:
-        """Refuse data without saliency maps: nothing would oppose the background."""
-        require_saliency(data, "Give the data saliency maps (ipseg saliency).")
+        """Refuse data without saliency maps: the permanent branch would learn a constant."""
+        require_saliency(data, "Give the data saliency maps (`ipseg saliency`).")
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSegLDA:
         """Make the method with its network."""
