@@ -21,9 +21,33 @@ HEAD = 2000
 """Bytes at the beginning of a file that tell what it is."""
 
 
+def require_no_link(path: Path) -> None:
+    """Raise if something is to be written to a link: it would end up elsewhere, as a stranger's folder may want it."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path} is a link, and nothing is written through links. Remove it, or put {path.readlink()} itself there."
+        )
+
+
+def require_no_links(folder: Path) -> None:
+    """The same for everything in a folder; the folder itself may well be a link."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            require_no_link(Path(parent, name))
+
+
+def appending(path: Path) -> IO[bytes]:
+    """Open a file to add to its end; no link."""
+    require_no_link(path)
+    return path.open("ab")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it takes the name `path` only when the block ends well."""
+    """Yield a temporary path beside `path`; it takes the name `path` only when the block ends well.
+
+    A link gives way to the file; what it led to stays as it is.
+    """
     if path.exists() and not path.is_file():  # a device, a pipe or a folder's link would be gone for good
         raise UserError(f"{path} exists and is not a plain file, so it is not replaced. Choose another name.")
     with explaining_full_disk(path), _by_its_name(path):
@@ -151,6 +175,7 @@ def copy_folder(folder: Path, target: Path, left_out: Sequence[str] = ()) -> Non
     for path in folder.iterdir():
         if any(path.match(pattern) for pattern in left_out):
             continue
+        require_no_link(path)  # a copy of what it leads to might be handed on
         if path.is_dir():
             copy_folder(path, target / path.name, left_out)
         else:
@@ -162,6 +187,7 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
     """Yield a folder beside `out`; it takes that name, of nothing or an empty folder, only when the block ends well."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.parent / f".{out.name}.partial"
+    require_no_link(partial)
     if partial.exists():
         shutil.rmtree(partial)  # what a kill left; if it cannot go, it must not be taken for new either
     try:

@@ -19,6 +19,7 @@ from ipseg.data.source import Source
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
+from ipseg.files import appending, require_no_link
 
 
 class BesideLauncher:
@@ -42,6 +43,7 @@ class BesideLauncher:
     def start(self, name: str, _init: str | None) -> Process:
         """Begin or go on."""
         log = self.log(name)
+        require_no_link(log.parent)
         log.parent.mkdir(parents=True, exist_ok=True)
         arguments = (self.recipes[name], self.out / name, self.source, log, self.threads)
         child = self.context.Process(target=_learn, args=arguments, daemon=True)  # type: ignore[attr-defined]
@@ -65,7 +67,7 @@ class _Child:
 def _learn(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int) -> None:
     """The child: everything that it says goes to its log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    with log.open("ab", buffering=0) as file:
+    with appending(log) as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
     when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))  # it saves its state: nobody writes twice

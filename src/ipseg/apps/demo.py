@@ -18,6 +18,7 @@ from ipseg.data.source import Source
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import Interrupted, UserError
+from ipseg.files import require_no_link
 from ipseg.report.compare_formats import rich_tables
 
 RECIPE = "scenes_3-1_ipseg"
@@ -43,6 +44,7 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
     _require_own(out)
     for name, recipe in recipes.items():
+        require_no_link(out / name)
         RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
     source = recipes["ipseg"].data.build()
     train_all(out, recipes, source, console)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from ipseg.config import build, override, to_dict
-from ipseg.data.filed import FileSplit
+from ipseg.data.filed import FileSplit, require_inside
 from ipseg.data.pictures import read_image
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError, require_between, unknown
@@ -85,6 +85,8 @@ def wanted_maps(data: Path, kind: str, out: Path | None = None, changes: Sequenc
         folders.append(maps.folder)
         for index, name in enumerate(split.names):
             images[maps.files.paths.get(name, maps.folder / f"{name}.png")] = split.image_path(index)
+    for folder in {path.parent for path in images}:
+        require_inside(folder, out or data)
     return Wanted(tuple(dict.fromkeys(folders)), images)
 
 

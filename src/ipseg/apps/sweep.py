@@ -30,7 +30,7 @@ from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
 from ipseg.apps.sweep_slurm import SlurmLauncher
 from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
-from ipseg.files import write_json, write_text
+from ipseg.files import require_no_link, write_json, write_text
 from ipseg.report.compare import Section
 from ipseg.report.compare_formats import as_json, markdown
 
@@ -65,6 +65,8 @@ class Sweep:
         earlier = _read(self.out / "sweep.json")
         if self.out.is_dir() and any(self.out.iterdir()) and earlier is None:
             raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
+        for place in ("logs", "recipes", "runs", "slurm"):
+            require_no_link(self.out / place)
         self.plan = make_plan(self.grid, self.out, assignments)
         self._require_own(earlier or {})
         self.chosen = choose(self.plan, only)

@@ -14,6 +14,7 @@ from typing import IO
 from ipseg import own_code
 from ipseg.apps.sweep_schedule import AGAIN, Process
 from ipseg.errors import UserError
+from ipseg.files import appending
 
 Command = Callable[[str, str | None], list[str]]
 """What to call for a run and the run whose base step it takes; the recipe that it names has been written."""
@@ -76,7 +77,7 @@ class LocalLauncher:
         slot = next(slot for slot in self.slots if _free(slot))
         path = self.log(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
+        file = appending(path)
         if not _lock(file):
             slot.process = ElsewhereProcess(file)
             return slot.process

@@ -24,6 +24,7 @@ from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.recipe_files import with_changes
 from ipseg.errors import UserError, unknown
+from ipseg.files import require_no_link
 
 STATES = {"finished": "green", "running": "cyan", "begun": "yellow", "waiting": "dim", "failed": "red"}
 
@@ -64,6 +65,7 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
             data = say(to_dict(recipe.data))
             source = sources[data] = sources.get(data) or recipe.data.build()
             scenario = recipe.scenario.build(source.name, source.classes)
+            require_no_link(out / "runs" / cell.name)
             folder = RunFolder.check(out / "runs" / cell.name, recipe, resume=True)
         except UserError as error:
             raise UserError(f"the grid's run {cell.name}: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from ipseg.apps.sweep_local import Command
 from ipseg.errors import UserError
-from ipseg.files import write_text
+from ipseg.files import appending, write_text
 from ipseg.own_code import environment
 
 GENERAL = ("timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
@@ -19,7 +19,7 @@ GENERAL = ("timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "
 
 def run_command(command: list[str], log: str, environment: Mapping[str, str]) -> int:
     """What a job does, on the machine that SLURM chose."""
-    with Path(log).open("ab") as file:
+    with appending(Path(log)) as file:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module
             command, stdout=file, stderr=subprocess.STDOUT, check=False, env=os.environ | environment
         )

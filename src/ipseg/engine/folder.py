@@ -35,9 +35,11 @@ from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.files import (
     TEMPORARIES,
+    appending,
     copy_folder,
     explaining_full_disk,
     read_json,
+    require_no_links,
     require_version,
     write_json,
     write_text,
@@ -85,6 +87,7 @@ class RunFolder:
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
         if not resume and path.is_dir() and any(path.iterdir()):
             raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
+        require_no_links(path)
         if folder.begun:
             folder._require_same(recipe)
         return folder
@@ -298,8 +301,8 @@ class RunFolder:
     def log(self, **values: Any) -> None:
         """Add a line to log.jsonl."""
         path = self.path / "log.jsonl"
-        with explaining_full_disk(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), **values}) + "\n")
+        with explaining_full_disk(path), appending(path) as file:
+            file.write(json.dumps({"time": round(time.time(), 3), **values}).encode() + b"\n")
 
 
 def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
