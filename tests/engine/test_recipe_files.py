@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from ipseg.apps.train import resolve
@@ -17,13 +16,12 @@ from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.recipe_files import MOST_BASES, find_recipe, shipped_recipes
 from ipseg.errors import UserError
 from ipseg.methods.registry import METHODS
-from ipseg.model._torchvision import ensure_torchvision
 from ipseg.scenario.catalog import DATASETS
 
 # What has no base says everything; docs/make_recipes.py writes it anew when settings have changed.
 COMPLETE = [path for path in shipped_recipes() if "base" not in yaml.safe_load(path.read_text(encoding="utf-8"))]
 BASED = [path for path in shipped_recipes() if path not in COMPLETE]
-PAPERS = [path for path in BASED if path.parent.name == "paper"]
+PAPERS = [path for path in shipped_recipes() if not path.stem.startswith("scenes_")]
 
 
 @pytest.fixture
@@ -112,16 +110,9 @@ def test_bases_end_somewhere(write, tiny_settings):
 # ---- the recipes that come along ---------------------------------------------------------------------------------
 
 
-def test_names_are_the_files_and_no_two_are_the_same():
-    names = [path.stem for path in shipped_recipes()]
-    assert len(set(names)) == len(names)
-    assert find_recipe("paper/ade_100-10_ipseg_swin-b") == find_recipe("ade_100-10_ipseg_swin-b")
-    assert find_recipe("ade_100-10_ipseg_swin-b").parent.name == "paper"
-
-
-def test_the_nearest_name_is_offered_in_subfolders_too():
-    with pytest.raises(UserError, match=r"Did you mean ade_100-5_ipseg_resnet-101\?.*come.* along: scenes_3-1_"):
-        find_recipe("ade_100-5_ipseg_resnet101")
+def test_the_nearest_name_is_offered():
+    with pytest.raises(UserError, match=r"Did you mean ade_100-10_ipseg-official_resnet-101\?.*come.* along: ade_100-"):
+        find_recipe("ade_100-10_ipseg-official_resnet101")
 
 
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.stem)
@@ -149,39 +140,25 @@ def test_a_recipe_with_a_base_changes_what_it_says_and_says_what_it_changes(path
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
-def test_a_recipe_with_a_base_fits_its_data_set_and_its_name_says_what_it_is(path):
+def test_a_recipe_of_the_paper_fits_its_data_set_and_its_name_says_what_it_is(path):
     recipe = loaded(path)
+    recipe.require_trainable()
     scenario = recipe.scenario.build(recipe.data.name, DATASETS[recipe.data.name])
-    data, split, *rest = path.stem.split("_")
+    data, split, method, backbone = path.stem.split("_")
     assert scenario.name == f"{data}/{split}"
-    assert ("disjoint" in rest) == (recipe.scenario.setting == "disjoint")
-    assert ("no-memory" in rest or split == "joint") == (recipe.memory.size == 0)
-    backbone = {"swin-b": "swin_base_patch4_window12_384.ms_in1k", "resnet-101": "resnet101.tv_in1k"}
-    assert recipe.model.backbone.name == next(backbone[word] for word in rest if word in backbone)
+    assert method == {"paper": "ipseg", "official": "ipseg-official"}[recipe.method.variant]
+    names = {"swin-b": "swin_base_patch4_window12_384.ms_in1k", "resnet-101": "resnet101.tv_in1k"}
+    assert recipe.model.backbone.name == names[backbone]
     assert recipe.model.backbone.weights == "imagenet"
 
 
-def test_the_weights_that_the_papers_recipes_name_are_there_in_timm():
-    ensure_torchvision()
-    import timm
-
-    assert {loaded(path).model.backbone.name for path in PAPERS} <= set(timm.list_pretrained())
-
-
-def test_every_network_of_the_papers_recipes_can_be_built():
-    networks = {(loaded(path).model, loaded(path).method.name): loaded(path).method for path in PAPERS}
-    assert len(networks) == 4  # two backbones, IPSeg and joint training
-    with torch.device("meta"):
-        for (model, _), method in networks.items():
-            assert method.build(model, pretrained=False)
-
-
-def test_what_the_paper_says_about_ade_stands_in_its_recipes():
-    for path in PAPERS:
-        recipe = loaded(path)
-        training = (recipe.training.epochs, recipe.training.batch_size, recipe.training.schedule, recipe.training.lr)
-        assert training == ((60, 8, "warm_poly", 0.01) if recipe.data.name == "ade" else (50, 16, "poly", 0.01))
-        assert recipe.memory.size in (0, 300 if recipe.data.name == "ade" else 100)
+def test_recipes_without_saliency_maps_are_of_the_authors_variant():
+    without = {path.stem for path in PAPERS if loaded(path).data.saliency == "all"}
+    assert without == {path.stem for path in PAPERS if path.stem.startswith("ade_")}
+    assert all("_ipseg-official_" in stem for stem in without)
+    for stem in without:
+        with pytest.raises(UserError, match=r"data\.saliency is all.*Set method\.variant to official"):
+            load_recipe(stem, ["method.variant=paper"]).require_trainable()
 
 
 @cache

@@ -8,9 +8,8 @@ import pytest
 
 from ipseg.config import override, to_dict
 from ipseg.engine.recipe import load_recipe, make_recipe
-from ipseg.engine.recipe_files import shipped_recipes
 from ipseg.methods.registry import METHODS
-from ipseg.report.paper import Number, contradictions, paper_numbers, published, published_for, sums_that_fail
+from ipseg.report.paper import contradictions, paper_numbers, published, published_for, sums_that_fail
 from ipseg.scenario.catalog import VOC, describe
 
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
@@ -87,19 +86,6 @@ def test_what_departs_from_the_papers_settings_can_be_set():
 
 
 # ---- recipes ------------------------------------------------------------------------------------------------------
-
-
-def test_every_row_of_ipseg_and_joint_in_the_main_tables_has_its_recipe_and_the_other_way_round():
-    main = "voc_15-1_ipseg_swin-b"
-    recipes = [load_recipe(path) for path in shipped_recipes() if path.parent.name == "paper" or path.stem == main]
-    rows = {number for number in paper_numbers() if number.where in MAIN and number.method in ("ipseg", "joint")}
-    reached: Counter[Number] = Counter()
-    for recipe in recipes:
-        own = [number for number in published_for(to_dict(recipe)) if number in rows]
-        assert len(own) == (12 if recipe.scenario.name.endswith("joint") else 3), recipe.name
-        reached.update(own)
-    assert reached == Counter(rows)
-    assert len(recipes) == 38
 
 
 def test_a_run_finds_the_papers_numbers_for_its_settings_and_no_others():

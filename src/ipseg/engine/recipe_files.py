@@ -112,10 +112,10 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def shipped_recipes() -> list[Path]:
-    """Recipes inside the installed package, or in the repository when run from there; folders only sort them."""
+    """Recipes inside the installed package, or in the repository when run from there."""
     package = Path(ipseg.__file__).parent
     folder = package / "recipes" if (package / "recipes").is_dir() else package.parent.parent / "recipes"
-    return sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")], key=lambda path: (len(path.parts), path))
+    return sorted(folder.glob("*.yaml"))
 
 
 def _known() -> dict[str, Path]:
@@ -128,8 +128,7 @@ def _shipped(name: str | Path, what: str) -> Path:
         return known[Path(name).stem]
     near = difflib.get_close_matches(Path(name).stem, known, n=1, cutoff=0.5)
     guess = f" Did you mean {near[0]}?" if near else ""
-    complete = [file.stem for file in known.values() if file.parent.name == "recipes"]
     raise UserError(
-        f'no {what} "{name}".{guess} A recipe is a YAML file or a name that comes along: {", ".join(complete)}, and '
-        f"{len(known) - len(complete)} more for the rows of the paper, listed in docs/reproduce.md."
+        f'no {what} "{name}".{guess} A recipe is a YAML file or a name that comes along: {", ".join(known)}. '
+        "Rows of the paper's tables are runs of grids; docs/reproduce.md lists them."
     )
