@@ -36,6 +36,7 @@ lint: setup  ## style and types
 ANIMALS := benchmarks/results/2026-11-16_animals
 results: setup  ## every table and figure of the docs, from benchmarks/results
 	for page in README.md docs/results.md docs/drawn-scenes.md docs/performance.md; do $(BIN)/python benchmarks/tables.py --into $$page || exit 1; done
+	$(BIN)/python docs/make_reproduce.py
 	$(BIN)/python benchmarks/curves.py benchmarks/results/2026-11-15_field.jsonl --scenario 3-1 \
 		--run ipseg --run ssul_m --run mib --run plop_m --run finetune --run joint --out docs/images/field.png
 	$(BIN)/python benchmarks/curves.py $(ANIMALS).jsonl --scenario 2-1 \

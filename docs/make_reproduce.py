@@ -73,8 +73,9 @@ TABLES = {
 HEAD = """\
 # Reproducing the paper
 
-Every row of every table and curve of the paper, with the command that runs it here. **None is verified yet**: where
-"ours" is empty, nothing was measured. Numbers are percent; unless a heading says otherwise, mIoU after the last step.
+Every row of every table and curve of the paper, with the command that runs it here. **No accuracy is reproduced yet**:
+where "ours" is empty, nothing was measured. Numbers are percent; unless a heading says otherwise, mIoU after the last
+step.
 
 ## Before a run
 
@@ -85,8 +86,8 @@ Every row of every table and curve of the paper, with the command that runs it h
   authors' variant can learn: there IPSeg is `ipseg-official`.
 - **ImageNet-1k weights.** timm downloads `swin_base_patch4_window12_384.ms_in1k`, as in the authors' code, and
   `resnet101.tv_in1k`, as in SSUL's. The authors' code has no working ResNet; which weights the paper used is not known.
-- **A GPU.** The paper used two RTX 3090, and names time and memory for VOC 15-1 with Swin-B alone: {hours} h {minutes}
-  min and {gigabytes} GB.
+- **A GPU.** The paper used two RTX 3090, and names time and memory for VOC 15-1 with Swin-B alone:
+  {hours} h {minutes} min and {gigabytes} GB.
 
 ```sh
 ipseg sweep benchmarks/paper/voc.yaml --dry-run                       # all runs of a table, and what each changes

@@ -155,6 +155,22 @@ def test_the_paper_is_quoted_only_where_the_setting_is_the_papers(tiny_run, chan
     assert paper_number(recipe, result) == paper
 
 
+def test_ipseg_without_decoupling_stands_beside_the_papers_ablation_on_either_head(copies):
+    paths = []
+    for head in ("large", "small"):
+        changes = ["method.image_posterior=false", "method.decoupling=false", f"method.head={head}"]
+        path = copies(head, [], name=f"none on {head} heads", scenario="voc/15-1", info={"steps": 3})
+        recipe = override(to_dict(load_recipe("voc_15-1_ipseg_swin-b")), changes)
+        (path / "recipe.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(recipe))))
+        paths.append(path)
+    (section,) = compare(paths)
+    assert [(line.shown, line.paper, line.nearest) for line in section.lines] == [
+        ("none on large heads", 71.9, True),
+        ("none on small heads", 71.9, True),
+    ]
+    assert "≈ 71.9" in call("compare", *paths, "--format", "markdown").output
+
+
 def test_nothing_to_compare_is_explained(tmp_path, tiny_run):
     with pytest.raises(UserError, match=r"no results in .*nowhere.*`ipseg sweep`"):
         compare([tmp_path / "nowhere"])
