@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
 
-.PHONY: help setup demo test test-fast test-all lint results clean
+.PHONY: help setup demo test test-fast test-all lint golden results clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ lint: setup  ## style and types
 	$(BIN)/ruff check --no-cache .  # its cache does not see that a module beside the tests is new
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+golden: setup  ## compute the golden curves anew and print what moved
+	$(BIN)/python tests/golden/regenerate.py
 
 ANIMALS := benchmarks/results/2026-11-16_animals
 results: setup  ## every table and figure of the docs, from benchmarks/results
