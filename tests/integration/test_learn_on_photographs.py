@@ -84,11 +84,9 @@ def recipe(data: Path):
             },
             "method": {
                 "name": "ipseg",
-                "known_classes": "negative",
-                "unknown": "background",
-                "pseudo_min_share": 0.02,
+                "variant": "official",
+                "min_class_area": 0.02,
                 "rehearsal": 0.0,
-                "posterior_current": 0.5,
                 "posterior_lr": 0.06,
                 "backbone_lr": 0.3,
             },
