@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,7 @@ from typer.core import TyperGroup
 
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
 from ipseg.own_code import allow_code, code_allowed
+from ipseg.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,10 +47,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 class Commands(TyperGroup):
     """Ends every command the same way: errors that a person can mend have no traceback."""
 
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Read the options that stand before a command."""
+        with _shown_as_it_is():
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
-            with code_allowed(wanted=False):
+            with code_allowed(wanted=False), _shown_as_it_is():
                 return super().invoke(ctx)
         except UserError as error:
             complain(error)
@@ -66,16 +74,32 @@ class Commands(TyperGroup):
             raise typer.Exit(STOPPED) from error
 
 
+@contextmanager
+def _shown_as_it_is() -> Iterator[None]:
+    """A wrong option or argument may be the name of a file, which a shell's * has put there."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # click's, whichever click typer brings along
+            error.message = visible(str(getattr(error, "message", "")))  # type: ignore[attr-defined]
+        raise
+
+
+def say(text: object, *, err: bool = False, end: str = "\n") -> None:
+    """Print text as it is. All that commands print goes this way, or through `show`."""
+    typer.echo(visible(f"{text}{end}"), err=err, nl=False)
+
+
 def complain(problem: object) -> None:
     """Say what is wrong, on stderr."""
-    typer.echo(f"ipseg: {problem}", err=True)
+    say(f"ipseg: {problem}", err=True)
 
 
 def show(thing: RenderableType) -> None:
     """Print a table."""
-    from rich.console import Console
+    from ipseg.progress import Terminal
 
-    console = Console(highlight=False)
+    console = Terminal()
     if not console.is_terminal:
         console.width = 120  # a pipe has no width, and 80 characters would fold what a log can well hold
     console.print(thing)

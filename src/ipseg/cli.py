@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
-from ipseg._command import AllowCode, Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, show
+from ipseg._command import AllowCode, Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, say, show
 from ipseg.errors import WRONG, quoted
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def _version(value: bool) -> None:
     if value:
         from ipseg import __version__
 
-        typer.echo(f"ipseg {__version__}")
+        say(f"ipseg {__version__}")
         raise typer.Exit
 
 
@@ -96,7 +96,7 @@ def train(
     folder = out or default_folder(recipe, made)
     if dry_run:
         plan = describe_plan(made, folder, resume=resume)
-        typer.echo(plan.text)
+        say(plan.text)
         if plan.problem:
             raise plan.problem
         return
@@ -104,7 +104,7 @@ def train(
         complain(f"note: {note}")
     result = run(made, folder, resume=resume, quiet=quiet)
     show(steps_table(result))
-    typer.echo(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {quoted(folder)} IMAGE... --out DIR")
+    say(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {quoted(folder)} IMAGE... --out DIR")
 
 
 @app.command(epilog=example("ipseg evaluate runs/mine --step 2 --set method.alpha_nf=1"))
@@ -134,7 +134,7 @@ def evaluate(
     if out is not None:
         write_json(out, values)
     if as_json:
-        typer.echo(json.dumps(values, indent=2))
+        say(json.dumps(values, indent=2))
         return
     show(class_table(result))
     show(again.summary_table(result))
@@ -163,7 +163,7 @@ def predict(
 
     require_outside(out, run)
     model = load_model(run, step, device, changes or ())
-    failed = predict_all(model, images, out, Wanted(probabilities, unknown), typer.echo)
+    failed = predict_all(model, images, out, Wanted(probabilities, unknown), say)
     if failed:
         complain("\n  ".join([f"{len(failed)} of the images were not labelled:", *failed.values()]))
         raise typer.Exit(WRONG)
@@ -191,8 +191,8 @@ def explain(
     sheet, notes = draw(run, image, step=step, mask=mask, saliency=saliency, device=device)
     save_sheet(sheet, out)
     for note in notes:
-        typer.echo(note)
-    typer.echo(f"drawn: {out}")
+        say(note)
+    say(f"drawn: {out}")
 
 
 cli_grow.mount(app)
@@ -216,11 +216,11 @@ def scenarios(
     if name is None:
         found = known.every(setting)
         if as_json:
-            typer.echo(json.dumps([scenario.to_json() for scenario in found], indent=2))
+            say(json.dumps([scenario.to_json() for scenario in found], indent=2))
         else:
             show(known.list_table(found))
     elif as_json:
-        typer.echo(json.dumps(known.one(name, setting).to_json(), indent=2))
+        say(json.dumps(known.one(name, setting).to_json(), indent=2))
     else:
         show(known.steps_table(known.one(name, setting)))
 
@@ -244,7 +244,7 @@ def cost(
     made = resolve(recipe, changes or ())
     report = count(made, size, choose_device(made.device), run_at(recipe))
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        say(json.dumps(report, indent=2))
     else:
         show(cost_table(report))
 
@@ -256,5 +256,5 @@ def doctor() -> None:
 
     lines, works = examine()
     for topic, finding in lines:
-        typer.echo(f"{topic:<12} {finding}")
+        say(f"{topic:<12} {finding}")
     raise typer.Exit(0 if works else 1)

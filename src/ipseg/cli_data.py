@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import Json, complain, example, show
+from ipseg._command import Json, complain, example, say, show
 from ipseg.errors import WRONG
 
 _EXAMPLES = (
@@ -51,7 +51,7 @@ def check(
 
     found = data_check.check(path, kind, scenario, setting, changes or ())
     if as_json:
-        typer.echo(json.dumps(data_report.as_json(found), indent=2))
+        say(json.dumps(data_report.as_json(found), indent=2))
     else:
         show(data_report.as_tables(found))
     wrong = sum(len(found.problems(one)) for one in data_check.KINDS)
@@ -59,4 +59,4 @@ def check(
         complain(f"{wrong} {'problem' if wrong == 1 else 'problems'} in {path}.")
         raise typer.Exit(WRONG)
     if not as_json:
-        typer.echo("Nothing is wrong.")
+        say("Nothing is wrong.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import AllowCode, Changes, Json, Quiet, Run, example, show
+from ipseg._command import AllowCode, Changes, Json, Quiet, Run, example, say, show
 from ipseg.errors import quoted
 
 
@@ -59,8 +59,8 @@ def learn(
     )
     show(growth_table(report))
     for line in growth_lines(report):
-        typer.echo(line)
-    typer.echo(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {quoted(out)}")
+        say(line)
+    say(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {quoted(out)}")
 
 
 def pack(
@@ -79,7 +79,7 @@ def pack(
 
     made = write(run, step, out, memory=not no_memory)
     memory = f"memory {say_bytes(made.memory)}" if made.memory else "no memory"
-    typer.echo(
+    say(
         f"packed: {made.path}, {say_bytes(made.bytes)} (weights {say_bytes(made.weights)}, {memory}): "
         f"step {made.step.index}, {', '.join(made.step.new)}\n"
         f"upgrade a copy: ipseg apply {quoted(made.path)} RUN --out RUN2"
@@ -97,7 +97,7 @@ def apply(
     from ipseg.apps.apply import apply_pack
 
     scenario = apply_pack(pack, run, out)
-    typer.echo(
+    say(
         f"upgraded: {out} knows {', '.join(scenario.order)}\n"
         f"label pictures: ipseg predict {quoted(out)} IMAGE... --out DIR"
     )
@@ -114,8 +114,8 @@ def memory(
 
     report = memory_report(run, step)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        say(json.dumps(report, indent=2))
         return
     show(memory_table(report))
     for line in memory_lines(report):
-        typer.echo(line)
+        say(line)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import AllowCode, Device, example
+from ipseg._command import AllowCode, Device, example, say
 
 
 def mount(app: typer.Typer) -> None:
@@ -37,5 +37,5 @@ def report(
     """Write one page about runs. Tables, curves, look-alikes, memory and pictures; it works offline and prints."""
     from ipseg.apps.report import report as write
 
-    write(runs, out, title=title, pictures=gallery, device=device, tell=lambda text: typer.echo(text, err=True))
-    typer.echo(f"written: {out}")
+    write(runs, out, title=title, pictures=gallery, device=device, tell=lambda text: say(text, err=True))
+    say(f"written: {out}")

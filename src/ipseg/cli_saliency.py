@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import Quiet, complain, example
+from ipseg._command import Quiet, complain, example, say
 from ipseg.errors import WRONG, quoted
 
 
@@ -57,8 +57,8 @@ def saliency(
     for error in done.broken:
         complain(error)
     kept = f", {done.skipped} were there already" if done.skipped else ""
-    typer.echo(f"{done.written} maps written{kept}: {', '.join(map(str, wanted.folders))}")
+    say(f"{done.written} maps written{kept}: {', '.join(map(str, wanted.folders))}")
     if out is not None:
-        typer.echo(f"use them: --set {quoted(f'data.saliency={out.resolve()}')}")
+        say(f"use them: --set {quoted(f'data.saliency={out.resolve()}')}")
     if done.broken:
         raise typer.Exit(WRONG)

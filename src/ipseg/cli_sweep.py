@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ipseg._command import AllowCode, Quiet, complain, example, show
+from ipseg._command import AllowCode, Quiet, complain, example, say, show
 from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
@@ -63,22 +63,21 @@ def sweep(
     _allow_code: AllowCode = False,
 ) -> None:
     """Run a grid of methods, scenarios, seeds and settings. The same command goes on where it was cut."""
-    from rich.console import Console
-
     from ipseg.apps.sweep import Engine, Sweep, slurm_options
     from ipseg.apps.sweep_plan import plan_table
+    from ipseg.progress import Terminal
 
     chosen = Engine(kind=engine, jobs=jobs, jobs_per_gpu=jobs_per_gpu, slurm=slurm_options(slurm or ()))
     whole = Sweep(grid, out, changes or (), only or ())
     if dry_run:
         show(plan_table(whole.chosen))
-        typer.echo(f"The runs would go to {whole.out / 'runs'}.")
+        say(f"The runs would go to {whole.out / 'runs'}.")
         return
-    ended = [] if table else whole.run(chosen, Console(stderr=True), quiet=quiet)
+    ended = [] if table else whole.run(chosen, Terminal(stderr=True), quiet=quiet)
     sections = whole.table()
     _show_sections(sections)
     if sections:
-        typer.echo(f"compared: {whole.out / 'comparison.md'}, {whole.out / 'comparison.json'}")
+        say(f"compared: {whole.out / 'comparison.md'}, {whole.out / 'comparison.json'}")
     elif table:
         complain(f"no run of the grid has finished a step in {whole.out}; there is nothing to compare yet.")
     _end(ended)
@@ -132,7 +131,7 @@ def compare(
     if style == "table":
         _show_sections(sections)
     else:
-        typer.echo({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), nl=False)
+        say({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), end="")
 
 
 def _draw(figure: Path, sections: list[Section]) -> None:
@@ -140,7 +139,7 @@ def _draw(figure: Path, sections: list[Section]) -> None:
 
     save_paper_figure(figure, sections)
     beside = len(own_rows(sections))
-    typer.echo(f"drawn: {figure}, with {beside} row{'' if beside == 1 else 's'} of ours beside the paper's", err=True)
+    say(f"drawn: {figure}, with {beside} row{'' if beside == 1 else 's'} of ours beside the paper's", err=True)
 
 
 def _show_sections(sections: list[Section]) -> None:

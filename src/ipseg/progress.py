@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
+
+from ipseg.visible import visible
 
 PLAIN_SECONDS = 10  # between lines where there is no terminal
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+class Terminal(Console):
+    """Rich's console for text that is not ours: brackets are no markup, and control characters are shown."""
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
+        super().__init__(stderr=stderr, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Every piece of text on its way out; what moves the cursor is rich's own."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else piece._replace(text=visible(piece.text))
 
 
 @contextmanager
@@ -42,7 +57,7 @@ class Meter:
         quiet: bool = False,
     ) -> None:
         self.title, self.total, self.done = title, total, done
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self._began, self._at_start, self._spoken = time.monotonic(), done, time.monotonic()
         self._patience, self._quiet = patience, quiet or _silent.get()
         self._live: Progress | None = None
@@ -69,7 +84,7 @@ class Meter:
             self._spoken = time.monotonic()
             rate = self.rate()
             left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
-            self.console.print(f"{self.title}: {self.done}/{self.total}{left} {text}", highlight=False)
+            self.console.print(f"{self.title}: {self.done}/{self.total}{left} {text}")
 
     def rate(self) -> float:
         """Units a second since the start."""
@@ -80,8 +95,8 @@ class Meter:
         if self._live or self._quiet or not self.console.is_terminal or not due:
             return
         self._live = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}", style="dim"), TimeRemainingColumn(),
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}", style="dim", markup=False), TimeRemainingColumn(),
             console=self.console, transient=True,
         )  # fmt: skip
         self._task = self._live.add_task(self.title, total=self.total, completed=self.done, text="")

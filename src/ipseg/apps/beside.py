@@ -20,6 +20,7 @@ from ipseg.engine.experiment import run
 from ipseg.engine.recipe import Recipe
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
 from ipseg.files import appending, require_no_link
+from ipseg.visible import visible
 
 
 class BesideLauncher:
@@ -77,7 +78,7 @@ def _learn(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int
     except Interrupted:
         code = STOPPED
     except UserError as error:
-        sys.stderr.write(f"ipseg: {error}\n")
+        sys.stderr.write(visible(f"ipseg: {error}\n"))
         code = WRONG
     except BaseException:  # whatever it is, the parent is told by the exit code and the log
         traceback.print_exc()

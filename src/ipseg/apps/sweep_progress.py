@@ -99,7 +99,7 @@ class View:
             if self._told.setdefault(job.name, ("waiting", job.progress.finished)) != now:
                 self._told[job.name] = now
                 if not self.quiet:
-                    self.console.print(line(job), highlight=False, markup=False, soft_wrap=True)
+                    self.console.print(line(job), soft_wrap=True)
 
 
 def line(job: Job) -> str:

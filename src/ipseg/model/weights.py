@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import nn
 
 from ipseg.errors import UserError
 from ipseg.model.weight_files import State, read_weights
+from ipseg.progress import Terminal
 
 WHEEL_ARCHITECTURE = "tf_efficientnet_lite0"
 PREFIXES = ("module.", "model.", "backbone.", "encoder.", "encoder_q.", "body.")
@@ -71,7 +71,7 @@ def load_file(body: nn.Module, name: str, path: Path) -> Facts:
     left = f"; left out {_few(fit.surplus)}" if fit.surplus else ""
     placed = "; stride in the 1x1 convolutions" if facts.stride_in_1x1 else ""
     said = f"backbone weights: {len(fit.found)} tensors of {path.name}{placed}{left}"
-    Console(stderr=True, soft_wrap=True).print(said, highlight=False, markup=False)
+    Terminal(stderr=True, soft_wrap=True).print(said)
     return facts
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from ipseg.report.compare import NEAREST, Line, Section, notes
 from ipseg.report.rows import COLUMNS, DAGGER
 from ipseg.report.table import escaped, plain_table, rich_cell, table_line
+from ipseg.visible import one_line
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", DAGGER: r"$^\dagger$"}
 _LATEX_SIGNS = str.maketrans({"–": "--", "±": r"$\pm$", NEAREST: r"$\approx$"})
@@ -52,13 +53,13 @@ def _markdown(section: Section) -> str:
 
 def latex(sections: Sequence[Section]) -> str:
     """For a paper; needs the package booktabs."""
-    said = "".join(f"% {note}.\n" for note in notes(sections)).replace(DAGGER, "dagger:")
+    said = "".join(f"% {one_line(note)}.\n" for note in notes(sections)).replace(DAGGER, "dagger:")
     return "\n".join([*(_latex(section) for section in sections), said])
 
 
 def _latex(section: Section) -> str:
     heads = columns(section)
-    lines = [f"% {section.title}", rf"\begin{{tabular}}{{l{'r' * len(heads)}}}", r"\toprule"]
+    lines = [f"% {one_line(section.title)}", rf"\begin{{tabular}}{{l{'r' * len(heads)}}}", r"\toprule"]
     lines += [_latex_line(["run", *heads]), r"\midrule"]
     bounds = False
     for line in section.lines:
@@ -82,7 +83,7 @@ def _latex_number(text: str, *, best: bool) -> str:
 
 def _latex_text(text: str) -> str:
     """A name that LaTeX prints as it is."""
-    return "".join(_LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in text)
+    return "".join(_LATEX.get(letter, f"\\{letter}" if letter in "&%$#_{}" else letter) for letter in one_line(text))
 
 
 def to_csv(sections: Sequence[Section]) -> str:
@@ -98,8 +99,18 @@ def to_csv(sections: Sequence[Section]) -> str:
         listed = {key: " ".join(map(str, row[key])) for key in ("seeds", "oracle")}
         values = {column: row["mean"][column] for column in COLUMNS}
         values |= {f"{column}_spread": row["spread"][column] for column in COLUMNS}
-        writer.writerow({key: row[key] for key in plain} | listed | values)
+        cells = {key: row[key] for key in plain} | listed | values
+        writer.writerow({key: _csv_cell(cell) if isinstance(cell, str) else cell for key, cell in cells.items()})
     return file.getvalue()
+
+
+def _csv_cell(text: str) -> str:
+    """Text that a spreadsheet takes for no formula.
+
+    >>> _csv_cell("=1+1"), _csv_cell("ipseg")
+    ("'=1+1", 'ipseg')
+    """
+    return f"'{one_line(text)}" if text.lstrip().startswith(("=", "+", "-", "@")) else one_line(text)
 
 
 def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:

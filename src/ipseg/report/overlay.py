@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ipseg.errors import UserError
 from ipseg.report.palette import IGNORE, Bytes, as_labels, colours
+from ipseg.visible import one_line
 
 Entry = tuple[Sequence[int], str]
 """A line of a legend: colour and text."""
@@ -161,7 +162,8 @@ def _enlarged(picture: Image.Image, least: int) -> Image.Image:
 
 
 def fitted(text: str, face: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text, cut short where it is wider than the room for it."""
+    """The text in one line, cut short where it is wider than the room for it."""
+    text = one_line(text)
     if face.getlength(text) <= width:
         return text
     while text and face.getlength(text + "…") > width:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ipseg.report.chapter import Chapter, told
+from ipseg.visible import visible
 
 
 def render(
@@ -16,6 +17,7 @@ def render(
     environment = Environment(
         loader=PackageLoader("ipseg", "report"),
         autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # markup of ours is no plain str
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

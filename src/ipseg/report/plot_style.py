@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from ipseg.errors import UserError
 from ipseg.files import replacing
+from ipseg.visible import one_line
 
 RUN_COLOURS = ("#3b6fe0", "#f2773a", "#16a394", "#a35ad9", "#e0a50c", "#e0508d", "#6b7f93", "#57a639")
 """They can be told apart, and seen on white and on black; as text they would be too pale."""
@@ -85,6 +86,7 @@ def short(name: str, most: int = 22) -> str:
     >>> short("ipseg, training.later_lr=0.4")
     'ipseg, tra…ater_lr=0.4'
     """
+    name = one_line(f" {name}" if name.startswith("_") else name)  # matplotlib leaves _names out of legends
     if len(name) > most:
         begin = (most - 1) // 2
         name = f"{name[:begin]}…{name[begin + 1 - most :]}"  # the end often tells runs apart
@@ -139,7 +141,7 @@ def svg(figure: Figure, description: str) -> str:
     unique = "p" + hashlib.sha256(text.encode()).hexdigest()[:8]
     text = re.sub(r'(<\w+ id=")', rf"\g<1>{unique}-", text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{unique}-", text)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(one_line(description))}" ', 1)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ipseg.evaluation.results import BACKGROUND, RunResult, StepResult
 from ipseg.report.rows import Cell, percent
+from ipseg.visible import one_line
 
 _BAR = 24
 """Characters of a full bar."""
@@ -66,9 +67,7 @@ def table_line(cells: Sequence[str]) -> str:
 
 def escaped(name: str) -> str:
     """A name that Markdown shows as it is."""
-    for special in "\\|*_`<[":
-        name = name.replace(special, "\\" + special)
-    return name.replace("\n", " ")
+    return "".join(f"\\{letter}" if letter in "\\|*_`<[~$" else letter for letter in one_line(name))
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
