@@ -173,6 +173,8 @@ def test_a_recipe_in_a_run_is_no_more_trusted_by_its_file_or_as_a_base(strange_r
     (here / "recipe.yaml").write_text("base: run/recipe.yaml\n")
     for recipe in ("run/recipe.yaml", "recipe.yaml"):
         assert "--allow-code" in fails("train", recipe, "--out", "new", "--dry-run")
+    (strange_run / "run.json").unlink()  # a stranger need not leave it there
+    assert "--allow-code" in fails("train", "run", "--out", "new", "--dry-run")
     (here / "evil.yaml").write_text((strange_run / "recipe.yaml").read_text())
     (strange_run / "recipe.yaml").write_text("base: ../evil.yaml\n")
     assert "--allow-code" in fails("train", "run", "--resume")

@@ -230,4 +230,4 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
     """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
-    return make_recipe(with_changes(read_recipe(find_recipe(name)), assignments))
+    return make_recipe(with_changes(read_recipe(find_recipe(name), of_a_run=Path(name).is_dir()), assignments))

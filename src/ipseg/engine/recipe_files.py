@@ -20,18 +20,18 @@ CHOICES = {"data": "scenes", "method": "ipseg"}
 """Sections whose `name` decides which other keys they take, and the name where they give none."""
 
 
-def read_recipe(path: Path) -> Settings:
+def read_recipe(path: Path, *, of_a_run: bool = False) -> Settings:
     """The settings of a recipe's file, those of its bases included. Its name is the file's if it gives none."""
-    return {"name": path.stem} | with_base(read_yaml(path, "the recipe"), path)
+    return {"name": path.stem} | with_base(read_yaml(path, "the recipe"), path, of_a_run=of_a_run)
 
 
-def with_base(values: Mapping[str, Any], file: Path | None = None) -> Settings:
+def with_base(values: Mapping[str, Any], file: Path | None = None, *, of_a_run: bool = False) -> Settings:
     """Settings laid over those of the recipe that their `base` names, and so on down to one without a base.
 
     base: the name of a shipped recipe, or a .yaml file, relative to the file that names it.
     """
     layers, files = [dict(values)], [Path("the recipe") if file is None else file.resolve()]
-    of_a_run = file is not None and _require_own(values, file, of_a_run=False)
+    of_a_run = file is not None and _require_own(values, file, of_a_run=of_a_run)
     while "base" in layers[-1]:
         found = _find_base(layers[-1].pop("base"), files[-1])
         trail = " -> ".join(one.name for one in [*files, found])
