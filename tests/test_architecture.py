@@ -14,7 +14,7 @@ import ipseg
 ROOT = Path(ipseg.__file__).parent
 ROOMS = ["scenario", "data", "model", "methods", "engine", "apps", "cli"]
 """Each may import what stands before it, and itself; from data on also saliency."""
-FOR_ALL = {"errors", "config", "files", "own_code", "progress", "visible", "__init__"}
+FOR_ALL = {"errors", "config", "files", "own_code", "parsing", "progress", "visible", "__init__"}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",))
 
 

@@ -43,7 +43,7 @@ def test_on_a_full_disk_the_old_file_stays_and_the_message_says_what_to_do(tmp_p
 
 
 def test_a_disk_too_full_for_a_temporary_file_is_explained_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(Path, "touch", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(UserError, match="the disk is full"):
         write_text(tmp_path / "notes.txt", "new")
 
@@ -140,7 +140,7 @@ def test_what_is_no_json_is_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"version": 1', "the thing is damaged: .* is not JSON"),
+        (b'{"version": 1', r"the thing is damaged: .* \(not JSON"),
         (b"\xff\xfe", "the thing is damaged"),
         (b"[1, 2]", "gives its version as None; valid: 1 to 2"),
         (b'{"version": true}', "gives its version as True"),

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
 from ipseg.own_code import allow_code, code_allowed
+from ipseg.parsing import require_text
 from ipseg.visible import visible
 
 if TYPE_CHECKING:
@@ -51,6 +52,16 @@ class Commands(TyperGroup):
         """Read the options that stand before a command."""
         with _shown_as_it_is():
             return super().make_context(*args, **more)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what cannot be written down, before anything starts."""
+        try:
+            for word in args:
+                require_text(word)
+        except UserError as error:
+            complain(f"{error}. Rename the file, or choose another name.")
+            raise typer.Exit(WRONG) from error
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

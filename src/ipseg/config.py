@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-import math
 import re
 import textwrap
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -19,14 +18,21 @@ import yaml
 from ipseg.errors import UserError, unknown
 from ipseg.files import missing
 from ipseg.own_code import load_class
+from ipseg.parsing import DEEPEST, require_size, require_sound
 
 T = TypeVar("T")
 Settings = dict[str, Any]
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 """What YAML 1.1 takes for text although it is a number to everybody else: 1e-3."""
-_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
-"""What PyYAML raises: its own errors, and others for an impossible date, `!!bool maybe` and brackets without end."""
+
+
+MOST_YAML = 1 << 18
+"""Bytes. The largest recipe that comes along has 10 kB; PyYAML reads some 100 kB a second."""
+MOST_NODES = 100_000
+"""Values and sections of a YAML file, with what its aliases repeat."""
+_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What PyYAML raises: its own errors, and others for an impossible date, `!!bool maybe` and a set that is a list."""
 _MERGE = "tag:yaml.org,2002:merge"
 """The key `<<`, which brings the keys of another section along; those that stand here themselves go over them."""
 
@@ -69,10 +75,13 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 
 
 def _convert_plain(value: Any, hint: Any, where: str) -> Any:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is float and (number or (isinstance(value, str) and _EXPONENT.fullmatch(value))):
-        if not math.isfinite(float(value)):
-            raise UserError(f"{where} must be a finite number, got {value!r}.")
+    if hint is float and isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)
+    try:
+        require_sound(value)
+    except UserError as error:
+        raise UserError(f"{where}: {error}.") from error
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if _is_of(value, hint, where) and not (hint is int and isinstance(value, bool)):
         return value
@@ -131,6 +140,41 @@ def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
     return load_class(name, kind)
 
 
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; UserError says what is wrong with it, for the caller to name the file."""
+    require_size(len(text.encode(errors="surrogatepass")), MOST_YAML)
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        value = loader.construct_document(node)
+    except UserError:
+        raise
+    except _NOT_YAML as error:
+        raise UserError(f"not YAML ({error})") from error
+    require_sound(value)
+    return value
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for once aliases are followed; known: of nodes, 0 while they are being counted."""
+    if id(node) in known:
+        if not known[id(node)]:
+            raise UserError(f"line {node.start_mark.line + 1}: this section contains itself, by an alias")
+        return known[id(node)]
+    known[id(node)] = 0
+    inner: Sequence[Any] = node.value if isinstance(node, yaml.CollectionNode) else ()
+    count = 1
+    for child in inner:
+        count += sum(_count(one, known) for one in (child if isinstance(child, tuple) else (child,)))
+        if count > MOST_NODES:
+            raise UserError(f"line {node.start_mark.line + 1}: more than {MOST_NODES:,} values, aliases followed")
+    known[id(node)] = count
+    return count
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader, but a key that stands twice in a section is refused: of two it would keep the last, silently."""
 
@@ -144,22 +188,20 @@ class _Loader(yaml.SafeLoader):
             if name in seen:
                 raise UserError(
                     f'line {key.start_mark.line + 1}: the key "{key.value}" stands in its section already. '
-                    "Remove one of the two, or give it another name."
+                    "Remove one of the two, or give it another name"
                 )
             seen.add(name)
         return node
 
 
 def read_yaml(path: Path, what: str) -> Settings:
-    """Read a YAML mapping with the safe loader. No section may have a key twice."""
+    """Read a YAML mapping. No section may have a key twice."""
     try:
-        values = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise missing(what, path) from error
-    except UserError as error:
-        raise UserError(f"{what}: {path}, {error}") from error
-    except _NOT_YAML as error:
-        raise UserError(f"{what} is not YAML: {path}: {error}") from error
+    except ValueError as error:  # also where it is not UTF-8
+        raise UserError(f"{what} cannot be read: {path}: {error}.") from error
     if not isinstance(values, dict):
         raise UserError(f"{what} must be a mapping of settings: {path}.")
     return values
@@ -171,6 +213,8 @@ def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
     for assignment in assignments:
         key, value = assigned(assignment, "--set", "method.alpha_nf=0.6")
         *sections, last = key.split(".")
+        if len(sections) > DEEPEST:
+            raise UserError(f"--set {key[:60]}...: there are no {len(sections)} sections within each other.")
         target = result
         for section in sections:
             inner = target.setdefault(section, {})
@@ -191,10 +235,9 @@ def assigned(assignment: str, option: str, example: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise UserError(f'{option} takes KEY=VALUE, got "{assignment}"; for example {option} {example}')
     try:
-        return key.strip(), yaml.safe_load(text)
-    except _NOT_YAML as error:
-        why = f"{text!r} is not a YAML value ({error}). Text goes in quotes."
-        raise UserError(f"{option} {assignment}: {why}") from error
+        return key.strip(), parse_yaml(text)
+    except UserError as error:
+        raise UserError(f"{option} {key}={text[:60]}: {error}. Text goes in quotes.") from error
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:

@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from ipseg.errors import FULL, UserError, full_disk
+from ipseg.parsing import parse_json, require_text
 
 TEMPORARIES = ".ipseg-*.tmp"
 """What files are called that have not got their names yet. A kill leaves them behind."""
 HEAD = 2000
 """Bytes at the beginning of a file that tell what it is."""
+
+
+def require_path(path: Path) -> None:
+    """Raise unless a path is UTF-8, with the folders it lies in: not every library can open another."""
+    try:
+        require_text(str(path.absolute()))
+    except UserError as error:
+        raise UserError(f"{str(path)!a} cannot be used: {error}. Choose another name, or folder.") from error
 
 
 def require_no_link(path: Path) -> None:
@@ -53,9 +62,10 @@ def replacing(path: Path) -> Iterator[Path]:
     with explaining_full_disk(path), _by_its_name(path):
         before, after = TEMPORARIES.split("*")  # nothing of the own name, which may be as long as names can be
         temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
-        temporary.touch(exist_ok=False)  # with the rights that new files have here
         try:
-            yield temporary
+            with temporary.open("xb") as file:  # with the rights that new files have here
+                lock(file)  # no other process takes it for abandoned
+                yield temporary
             with temporary.open("rb+") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)
@@ -151,11 +161,11 @@ def missing(what: str, path: Path) -> UserError:
 def read_json(path: Path, what: str, version: int | None = None) -> Any:
     """Read JSON that ipseg wrote; say what is wrong with it otherwise. `version` is the newest one understood."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_bytes())
     except FileNotFoundError as error:
         raise missing(what, path) from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{what} is damaged: {path} is not JSON ({error}).") from error
+    except UserError as error:
+        raise UserError(f"{what} is damaged: {path} ({error}).") from error
     if version is not None:
         require_version(value.get("version") if isinstance(value, dict) else None, version, what, path)
     return value

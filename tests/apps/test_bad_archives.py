@@ -100,12 +100,12 @@ def test_half_a_pack_is_refused(grown, packed, tmp_path):
 
 
 def test_a_manifest_that_cannot_be_read_or_written_is_refused(grown, repack, packed, tmp_path):
-    refused(repack(lambda _, manifest: manifest["settings"].update(name="\ud800")), grown, tmp_path, "is not JSON")
+    refused(repack(lambda _, manifest: manifest["settings"].update(name="\ud800")), grown, tmp_path, "half a character")
     endless = repack(lambda _, manifest: manifest["files"]["step.json"].update(bytes=1e999), honest=False)
     refused(endless, grown, tmp_path, "is damaged")
     with zipfile.ZipFile(tmp_path / "deep.zip", "w") as archive:
         archive.writestr("manifest.json", "[" * 100_000)
-    refused(tmp_path / "deep.zip", grown, tmp_path, "is not JSON")
+    refused(tmp_path / "deep.zip", grown, tmp_path, "not JSON")
 
 
 def test_a_name_that_no_disk_takes_is_refused(grown, repack, tmp_path):

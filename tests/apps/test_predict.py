@@ -140,6 +140,15 @@ def test_labelling_again_replaces_what_was_written_before(tiny_run, tmp_path):
     assert codes == [0, 0]
 
 
+def test_labelling_again_removes_what_a_killed_process_left(tiny_run, tmp_path):
+    picture(tmp_path / "a.png")
+    (tmp_path / "out").mkdir()
+    for number, head in enumerate((b"", b"\x89PNG\r\n", b"PK\x03\x04", b"0 background\n")):
+        (tmp_path / "out" / f".ipseg-{number:016x}.tmp").write_bytes(head)
+    assert call("predict", tiny_run, tmp_path / "a.png", "--out", tmp_path / "out").exit_code == 0
+    assert not list((tmp_path / "out").glob(".*"))
+
+
 def test_a_user_s_picture_stays_in_a_folder_that_predict_has_written_to(tiny_run, tmp_path):
     photos, mine = tmp_path / "photos", picture(tmp_path / "photos" / "b.png", seed=1)
     before = mine.read_bytes()

@@ -66,7 +66,7 @@ def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):
 
 def test_options_of_slurm_are_yaml_and_told_where_they_are_not():
     assert slurm_options(["timeout_min=240", "partition=gpu"]) == {"timeout_min": 240, "partition": "gpu"}
-    with pytest.raises(UserError, match=r"--slurm foo=\[: '\[' is not a YAML value"):
+    with pytest.raises(UserError, match=r"--slurm foo=\[: not YAML"):
         slurm_options(["foo=["])
     with pytest.raises(UserError, match="--slurm takes KEY=VALUE"):
         slurm_options(["gpu"])

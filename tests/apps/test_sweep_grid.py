@@ -130,7 +130,10 @@ def test_recipes_alone_are_a_grid_too(grid):
         ("runs: {a: 3}", "runs.a must be a section, got 3"),
         ('runs: {"a b": {}, a-b: {}}', 'the runs "a b" and "a-b" would have one folder'),
         ("runs: {a: {}}\nwithout: [{runs: a}]", "the grid has no runs"),
-        ("runs:\n  a: {}\n  a: {memory: {size: 0}}", r'the grid: .*grid.yaml, line 4: the key "a" stands'),
+        (
+            "runs:\n  a: {}\n  a: {memory: {size: 0}}",
+            r'the grid cannot be read: .*grid.yaml: line 4: the key "a" stands',
+        ),
         ('runs: {1: {}, "1": {memory: {size: 0}}}', "runs names '1' twice"),
         ('scenarios: {1: {name: 2-1}, "1": {name: 2-2}}', "scenarios names '1' twice"),
         ("runs: [tiny.yaml, sub/tiny.yaml]", 'recipes tiny.yaml and sub/tiny.yaml would both be the run "tiny"'),

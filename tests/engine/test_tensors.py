@@ -156,9 +156,9 @@ def test_weights_that_one_may_not_read_are_not_called_damaged(tmp_path, whole):
 def test_a_damaged_checkpoint_may_be_deleted_and_weights_of_a_step_not_alone(tmp_path):
     for name in ("checkpoint.safetensors", "weights.safetensors"):
         (tmp_path / name).write_bytes(b"half a fil")
-    with pytest.raises(UserError, match="Delete it: --resume then begins this step anew"):
+    with pytest.raises(UserError, match="Move it out of the run's folder: --resume then begins this step anew"):
         load_tensors(tmp_path / "checkpoint.safetensors", "the checkpoint")
-    with pytest.raises(UserError, match="delete the folder of this step and those of all later ones"):
+    with pytest.raises(UserError, match="move the folder of this step and those of all later ones elsewhere"):
         load_tensors(tmp_path / "weights.safetensors", "the weights file of step 1")
 
 
@@ -172,7 +172,7 @@ def test_doing_what_is_advised_about_damaged_weights_gives_the_same_run(tiny_run
     else:
         file.unlink()
     recipe = make_recipe(tiny_settings)
-    with pytest.raises(UserError, match="delete the folder of this step and those of all later ones"):
+    with pytest.raises(UserError, match="move the folder of this step and those of all later ones elsewhere"):
         RunFolder.open(mine).weights(2)
     for index in (1, 2):
         shutil.rmtree(mine / f"step_0{index}")

@@ -17,6 +17,7 @@ from ipseg.data.pictures import read_labels
 from ipseg.data.voc import VocConfig
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
+from ipseg.files import replacing
 from ipseg.saliency.fallback import salient
 
 FOR_REDS = ["--set", "model.size=16", "--set", "model.scale=255", "--set", "model.mean=[0, 0, 0]"]
@@ -79,6 +80,18 @@ def test_stopped_in_the_middle_it_goes_on_where_it_was(bare):
     assert len(list((bare / "saliency").iterdir())) == 4
     done = write_maps(wanted_maps(bare, "folder"), salient, quiet=True)
     assert (done.written, done.skipped) == (8, 4)
+
+
+def test_going_on_removes_what_a_killed_process_left_but_not_what_another_is_writing(bare):
+    maps = bare / "saliency"
+    maps.mkdir()
+    left = [maps / f".ipseg-{number:016x}.tmp" for number in range(2)]
+    left[0].touch()
+    left[1].write_bytes((bare / "images" / "picture_00.png").read_bytes()[:100])
+    with replacing(maps / "picture_00.png") as written:
+        assert call(bare, "--fallback").exit_code == 0
+        assert written.exists()
+    assert not list(maps.glob(".*"))
 
 
 def test_a_map_that_could_not_be_written_leaves_nothing_behind(bare, monkeypatch):

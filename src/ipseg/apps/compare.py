@@ -17,6 +17,7 @@ from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.methods.registry import METHODS
+from ipseg.parsing import parse_json
 from ipseg.report.compare import Entry, Section, sections
 from ipseg.report.paper import published_for
 from ipseg.report.places import Place
@@ -54,7 +55,7 @@ def find_results(path: Path) -> list[Path]:
 def _in_the_order_of(sweep: Path) -> Any:
     """As a sweep's grid lists them; others by name."""
     try:
-        names = [run["name"] for run in json.loads((sweep / "sweep.json").read_text(encoding="utf-8"))["runs"]]
+        names = [run["name"] for run in parse_json((sweep / "sweep.json").read_bytes())["runs"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # no sweep, or one that cannot be read: by name will do
     places = {name: place for place, name in enumerate(names)}

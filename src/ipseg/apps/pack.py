@@ -22,7 +22,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import digest
 from ipseg.errors import UserError
-from ipseg.files import lock, remove_abandoned, replacing
+from ipseg.files import remove_abandoned, replacing
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import GROWN, Step
 
@@ -99,7 +99,7 @@ def network_of(recipe: Recipe) -> ModelConfig:
 
 def _require_free(out: Path, run: Path) -> None:
     if out.exists():
-        raise UserError(f"--out {out} exists. Choose another name, or remove it.")
+        raise UserError(f"--out {out} exists. Choose another name.")
     require_outside(out, run)
     if not out.resolve().parent.is_dir():
         raise UserError(f"--out {out}: the folder {out.parent} is missing.")
@@ -139,7 +139,6 @@ def _facts(path: Path) -> dict[str, Any]:
 def _write(path: Path, folder: Path, names: Sequence[str], manifest: dict[str, Any]) -> None:
     """Equal steps give equal bytes: a fixed order, and no time but the oldest that a zip can tell."""
     with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        lock(file)  # so that no other process takes it for abandoned
         archive.writestr(_member(MANIFEST), json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
         file.flush()
         for name in names:

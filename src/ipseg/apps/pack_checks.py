@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import stat
 import zipfile
@@ -17,6 +16,7 @@ from ipseg.data.memory import NoPictures, ReplayMemory
 from ipseg.data.pictures import read_labels
 from ipseg.errors import UserError
 from ipseg.files import require_version
+from ipseg.parsing import parse_json
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -46,10 +46,9 @@ def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     """The manifest of a pack whose members are all harmless, all named there, and unchanged since it was written."""
     _require_harmless(archive, path)
     try:
-        manifest = json.loads(archive.read(MANIFEST).decode("utf-8"))
-        json.dumps(manifest, ensure_ascii=False).encode("utf-8")  # half a letter (\ud800) could not be written
-    except (UnicodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: its {MANIFEST} is not JSON ({error}).") from error
+        manifest = parse_json(archive.read(MANIFEST))
+    except UserError as error:
+        raise UserError(f"{path}: its {MANIFEST} is damaged: {error}.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != "ipseg pack":
         raise UserError(f"{path} is a zip file, but no pack: {MANIFEST} does not say so.")
     require_version(manifest.get("version"), VERSION, "the pack", path)

@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 from ipseg.apps.model import Model, Result, as_array, say_posterior
 from ipseg.data.pictures import find_images
 from ipseg.errors import FULL, UserError, about_a_place
-from ipseg.files import HEAD, replacing, write_text
+from ipseg.files import HEAD, remove_abandoned, replacing, write_text
 from ipseg.report.overlay import legend_entries, overlay, with_legend
 from ipseg.report.palette import indexed_image
 
@@ -45,6 +45,7 @@ def predict_all(
     if wanted.unknown:
         unknown_of(model.predict(np.zeros((64, 64, 3), np.uint8)))  # raises before anything is written
     out.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(out, lambda head: not head or head.startswith((b"\x89PNG", b"PK", b"0 background")))
     write_text(out / CLASSES, "\n".join([*listed, ""]))
     failed: dict[Path, str] = {}
     for path, name in names.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from ipseg.apps.compare import compare
 from ipseg.apps.report_pictures import Shelf, gallery, memory, said_once, varied
 from ipseg.errors import UserError
 from ipseg.files import read_json, require_output, write_text
+from ipseg.parsing import parse_json
 from ipseg.report.chapter import Chapter, Gallery, Remembered
 from ipseg.report.compare import Line, Section
 from ipseg.report.groups import drawn
@@ -107,8 +107,8 @@ def _lines(text: str) -> Iterable[dict[str, Any]]:
     """The log's lines about training; one that a crash cut short is passed over."""
     for line in text.splitlines():
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
+            entry = parse_json(line)
+        except UserError:
             continue
         if (
             isinstance(entry, dict)

@@ -18,7 +18,7 @@ from ipseg.data.filed import FileSplit, require_inside
 from ipseg.data.pictures import read_image
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError, require_between, unknown
-from ipseg.files import replacing
+from ipseg.files import remove_abandoned, replacing
 from ipseg.progress import Meter
 from ipseg.saliency.fallback import salient
 from ipseg.saliency.onnx import PRESETS, OnnxConfig, OnnxSaliency
@@ -93,6 +93,8 @@ def wanted_maps(data: Path, kind: str, out: Path | None = None, changes: Sequenc
 def write_maps(wanted: Wanted, detect: Detector, *, quiet: bool = False) -> Written:
     """Make the maps that are not there yet. Stopped and started again, it goes on where it was."""
     missing = {target: image for target, image in wanted.images.items() if not target.exists()}
+    for folder in {target.parent for target in missing}:
+        remove_abandoned(folder, lambda head: not head or head.startswith(b"\x89PNG"))
     done = Written(skipped=len(wanted.images) - len(missing))
     with Meter("saliency maps", len(wanted.images), done.skipped, quiet=quiet) as meter:
         for target, image in missing.items():

@@ -10,7 +10,6 @@ OUT/
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from ipseg.apps.sweep_slurm import SlurmLauncher
 from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import require_no_link, write_json, write_text
+from ipseg.parsing import parse_json
 from ipseg.report.compare import Section
 from ipseg.report.compare_formats import as_json, markdown
 
@@ -155,7 +155,7 @@ def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
 def _read(file: Path) -> dict[str, Any] | None:
     """What a sweep wrote there; none where it was not one: somebody may have a file of that name."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
+        told = parse_json(file.read_bytes())
     except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) and {"version", "runs"} <= told.keys() else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.text import Text
 from ipseg.apps.sweep_schedule import Job, Progress, State
 from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
+from ipseg.parsing import parse_json
 from ipseg.report.rows import percent
 
 STYLES: dict[State, str] = {
@@ -53,7 +53,7 @@ def _last_line(log: Path) -> dict[str, Any]:
         return {}
     for line in reversed(lines):
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except ValueError:
             continue
         if isinstance(found, dict) and "iteration" in found:

@@ -40,6 +40,7 @@ from ipseg.files import (
     explaining_full_disk,
     read_json,
     require_no_links,
+    require_path,
     require_version,
     write_json,
     write_text,
@@ -71,6 +72,7 @@ class RunFolder:
     """One run on disk. It writes nowhere else."""
 
     def __init__(self, path: Path) -> None:
+        require_path(path)
         self.path = path
         self._facts: dict[str, Any] = {}  # of the data, for run.json
         self._saved: tuple[int, dict[str, str]] = (-1, {})  # the step last saved, and a digest of each tensor then

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ipseg.errors import UserError
 from ipseg.files import TEMPORARIES, replacing
+from ipseg.parsing import parse_json
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -53,9 +54,11 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
         with safe_open(path, framework="pt") as opened:
             header = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        facts = dict(json.loads(header["facts"]))
+        facts = dict(parse_json(header["facts"]))
         whole = header["checksum"] == str(_checksum(tensors, header["facts"]))
-    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+    except OSError as error:  # of the disk, or of the path: the file itself may well be whole
+        raise UserError(f"{what} cannot be read: {path} ({error}).") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{what} is damaged: {path} ({error}). {_remedy(path)}") from error
     if not whole:
         raise UserError(f"{what} is damaged: {path} does not have the checksum it was written with. {_remedy(path)}")
@@ -65,10 +68,10 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
 def _remedy(path: Path) -> str:
     """What to do about a file of a run. Steps stand on each other, so that none can be learned anew alone."""
     if path.name.startswith("checkpoint"):
-        return "Delete it: --resume then begins this step anew."
+        return "Move it out of the run's folder: --resume then begins this step anew."
     return (
-        "Put a whole copy in its place. If there is none, but the data is there, delete the folder of this step and "
-        "those of all later ones: --resume then learns these steps anew."
+        "Put a whole copy in its place. If there is none, but the data is there, move the folder of this step and "
+        "those of all later ones elsewhere: --resume then learns these steps anew."
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipseg.errors import UserError, require_at_least, require_one_of, unknown
+from ipseg.parsing import require_text
 from ipseg.scenario.names import SUBSETS, step_sizes
 
 IGNORE = 255
@@ -217,6 +218,7 @@ def _require_grown(config: ScenarioConfig) -> None:
 
 def _require_names(where: str, names: Sequence[str], valid: Sequence[str]) -> None:
     for name in names:
+        require_text(name)
         if name not in valid:
             raise unknown("class", name, valid, f"{where} takes classes to learn.")
     twice = [name for name, count in Counter(names).items() if count > 1]

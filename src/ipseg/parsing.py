@@ -1,0 +1,77 @@
+"""Values from files that anybody may have written: small, finite and of text that can be written again.
+
+Python's readers accept values that break whoever uses them later: numbers that no machine holds, half characters and
+NUL in text, sections nested without end. YAML is read in config.py, with the same limits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from ipseg.errors import UserError
+
+MOST_JSON = 1 << 28
+"""Bytes of one of our own files: results of 250 classes in 50 steps are smaller."""
+DEEPEST = 64
+"""Sections within sections."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that ipseg wrote; UserError says what is wrong with it."""
+    require_size(len(text), MOST_JSON)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # text that is not UTF-8, too, and numbers of thousands of digits
+        raise UserError(f"not JSON ({error})") from error
+    require_sound(value)
+    return value
+
+
+def require_sound(value: Any) -> None:
+    """Raise if a value of lists and dicts is nested too deep, or holds numbers or text that nothing can use."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise UserError(f"its sections are nested deeper than {DEEPEST}")
+        level = [inner for one in level for inner in _inside(one)]
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return chain(value, value.values())
+    if isinstance(value, (list, tuple, set)):
+        return value
+    if isinstance(value, str):
+        require_text(value)
+    elif isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise UserError(f"it holds a number of {value.bit_length()} bits; whole numbers have at most 64")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"it holds the number {value}; numbers must be finite")
+    return ()
+
+
+def require_text(text: str) -> None:
+    """Raise if a text cannot be written as UTF-8, or ends early for the system."""
+    if "\0" in text or not _is_utf8(text):
+        what = "a NUL" if "\0" in text else "half a character, or bytes that are not UTF-8"
+        raise UserError(f"the text {text[:200]!a} holds {what}")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_size(got: int, most: int) -> None:
+    """Raise if a text has more bytes than are read."""
+    if got > most:
+        raise UserError(f"it has {got:,} bytes; at most {most:,} are read")
