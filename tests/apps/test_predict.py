@@ -12,6 +12,8 @@ from PIL import Image
 import ipseg
 from commands import call, fails
 from ipseg import UserError
+from ipseg.apps import model as model_module
+from ipseg.apps import predict as predict_module
 from ipseg.apps.model import Model
 from ipseg.apps.predict import choose_names
 from ipseg.data.pictures import read_image
@@ -295,11 +297,11 @@ def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labelled(
         picture(tmp_path / "photos" / f"{name}.png")
     predict = Model.predict
 
-    def failing(model, image):
+    def failing(model, image, **options):
         calls.append(image)
         if len(calls) == 2:
             raise problem
-        return predict(model, image)
+        return predict(model, image, **options)
 
     calls: list[object] = []
     monkeypatch.setattr(Model, "predict", failing)
@@ -322,3 +324,76 @@ def test_a_full_disk_stops_all_images(tiny_run, tmp_path, monkeypatch):
     monkeypatch.setattr(Image.Image, "save", full)
     assert "the disk is full" in fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
     assert calls == [1]
+
+
+# ---- large images ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_tiles(monkeypatch) -> None:
+    """As if small images were large."""
+    for name, value in {"WHOLE": 5000, "SIDE": 0, "LEAST": 64}.items():
+        monkeypatch.setattr(model_module, name, value)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_large_image_is_labelled_tile_by_tile_and_alike(tiny_run, tmp_path, monkeypatch):
+    photo, model = picture(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run)
+    tiled = model.predict(photo)
+    monkeypatch.setattr(model_module, "WHOLE", 10**9)
+    whole = model.predict(photo)
+    assert np.array_equal(tiled.labels, whole.labels)
+    assert np.allclose(tiled.scores, whole.scores, atol=1e-5)
+    assert np.allclose(tiled.unknown, whole.unknown, atol=1e-5)
+    assert np.array_equal(tiled.pixel_labels, whole.pixel_labels)
+    assert tiled.posterior == pytest.approx(whole.posterior, abs=1e-5)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_the_command_labels_a_large_image_and_keeps_scores_only_on_request(tiny_run, tmp_path):
+    photo = picture(tmp_path / "photo.png", size=(200, 150))
+    done = call("predict", tiny_run, photo, "--out", tmp_path / "out", "--unknown")
+    assert done.exit_code == 0, done.output
+    assert written(tmp_path / "out") == {"photo.png", "photo_overlay.png", "photo_unknown.png", "classes.txt"}
+    bare = ipseg.load(tiny_run).predict(photo, scores=False, unknown=False)
+    assert bare.scores is bare.pixel_labels is bare.unknown is None
+    assert call("predict", tiny_run, photo, "--out", tmp_path / "more", "--probabilities").exit_code == 0
+    with np.load(tmp_path / "more" / "photo_scores.npz") as scores:
+        assert scores["scores"].shape == (5, 200, 150)
+
+
+def test_many_classes_make_smaller_tiles(tiny_run, tmp_path, monkeypatch):
+    """Scores of 150 classes take more memory than the network."""
+    seen = []
+    monkeypatch.setattr(model_module, "SCORES", 5 * 64 * 64)
+    model = ipseg.load(tiny_run)
+    predict = model.method.predict
+    monkeypatch.setattr(model.method, "predict", lambda image: seen.append(image.shape) or predict(image))
+    model.predict(picture(tmp_path / "photo.png", size=(130, 100)))
+    assert len(seen) == 6
+
+
+def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_labelled(tiny_run, tmp_path, monkeypatch):
+    for name, size in {"a": (100, 100), "b": (40, 40)}.items():
+        picture(tmp_path / "photos" / f"{name}.png", size=size)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
+    said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert "a.png is too large: at most 0 megapixels are read. Scale it down, or cut it up." in said
+    assert "b.png" in written(tmp_path / "out")
+
+
+def test_an_image_that_pillow_warns_of_is_labelled_without_a_word_about_attacks(
+    tiny_run, tmp_path, monkeypatch, recwarn
+):
+    photo = picture(tmp_path / "photo.png", size=(70, 100))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
+    assert call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code == 0
+    assert not [one for one in recwarn if one.category is Image.DecompressionBombWarning]
+
+
+def test_scores_that_would_fill_the_memory_are_refused(tiny_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict_module, "SCORES", 1000)
+    photo = picture(tmp_path / "photo.png")
+    said = fails("predict", tiny_run, photo, "--out", tmp_path / "out", "--probabilities")
+    assert "--probabilities: the scores of" in said
+    assert "Leave the option out" in said

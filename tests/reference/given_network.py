@@ -70,7 +70,7 @@ class GivenEncoder(nn.Module):
     def forward(self, images: torch.Tensor, boxes: torch.Tensor | None = None, decoded: int | None = None) -> Features:
         rows = images[:, :1, :1, :1]
         boxes = torch.tensor([0.0, 0.0, *self.size]).expand(len(images), 4)
-        return Features((), rows[:decoded], None, rows[:, :, 0, 0], boxes, self.size, self.size)
+        return Features((), rows[:decoded], None, rows[:, :, 0, 0], rows, boxes, self.size, self.size)
 
 
 class GivenNetwork(nn.Module):

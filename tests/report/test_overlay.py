@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from ipseg.errors import UserError
+from ipseg.report import overlay as module
 from ipseg.report.overlay import grid, heatmap, legend_entries, overlay, with_legend
 from ipseg.report.palette import colours
 
@@ -108,3 +109,14 @@ NO_LETTER = "\uffff"
 )
 def test_letters_of_many_languages_are_drawn_as_themselves(draw):
     assert len({draw(letter).tobytes() for letter in LETTERS + NO_LETTER}) == len(LETTERS) + 1
+
+
+def test_strips_of_an_overlay_leave_no_seams(monkeypatch):
+    image, labels = np.full((900, 500, 3), 90, np.uint8), np.zeros((900, 500), np.uint8)
+    labels[100:700, 50:400], labels[300:500, 200:450] = 1, 2
+    labels[600:, 300:] = 255
+    seen = []
+    for rows in (7, 256, 10_000):
+        monkeypatch.setattr(module, "STRIP", rows)
+        seen.append(np.array(module.overlay(image, labels, ["background", "a", "b"])))
+    assert all(np.array_equal(one, seen[0]) for one in seen)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +21,9 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError, quoted
-from ipseg.methods.base import Method
+from ipseg.methods.base import Method, Prediction
+from ipseg.model.network import Encoder
+from ipseg.model.tiles import Tiles, context_of
 from ipseg.scenario.split import BACKGROUND, Scenario, Step
 
 Picture = NDArray[np.uint8] | Image.Image | str | Path
@@ -36,6 +40,15 @@ AFTERWARDS = (
 """Settings that may change once a run is trained, beside all of `evaluation`: they touch neither weights nor labels.
 The data may have been moved since."""
 
+WHOLE = 3_000_000
+"""Pixels of an image that is still seen at once; larger ones are seen tile by tile."""
+SIDE = 2112
+"""Of a tile with its context, about."""
+LEAST = 512
+"""Of a tile without its context, unless scores of many classes need it smaller."""
+SCORES = 60_000_000
+"""Of all classes and pixels, in an image or a tile that is seen at once, at most."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -45,14 +58,14 @@ class Result:
     """The name of each label."""
     labels: NDArray[np.uint8]
     """(H, W): the label of each pixel."""
-    scores: NDArray[np.float32]
-    """(1 + C, H, W): the final scores; the label is where they are highest."""
+    scores: NDArray[np.float32] | None
+    """(1 + C, H, W): the final scores; the label is where they are highest. None where they were not wanted."""
     pixel_labels: NDArray[np.uint8] | None
-    """(H, W): the labels without the image posterior; none where a gate has left heads out."""
+    """(H, W): the labels without the image posterior; none where a gate has left heads out, or without scores."""
     posterior: dict[str, float] | None
     """The probability that each class is in the picture; none where the method has no image posterior."""
     unknown: NDArray[np.float32] | None
-    """(H, W): the probability of an object of no known class."""
+    """(H, W): the probability of an object of no known class; none where the method has none, or it was not wanted."""
 
     @property
     def present(self) -> tuple[str, ...]:
@@ -75,9 +88,46 @@ class Model:
         self.step = step.index
         self.classes = (BACKGROUND, *step.seen)
 
-    def predict(self, image: Picture) -> Result:
-        """Label every pixel of a picture of any size."""
-        prediction = self.method.predict(as_tensor(as_array(image), self.device))
+    def predict(self, image: Picture, *, scores: bool = True, unknown: bool = True) -> Result:
+        """Label every pixel of an image of any size; a large one tile by tile.
+
+        scores, unknown: whether these maps are wanted too; of large images they take far more memory than all else.
+        """
+        pixels = as_array(image)
+        encoder = getattr(self.method.network, "encoder", None)
+        size = pixels.shape[0] * pixels.shape[1]
+        if isinstance(encoder, Encoder) and (size > WHOLE or size * len(self.classes) > SCORES):
+            wanted = ("labels", *(["scores", "pixel_labels"] if scores else []), *(["unknown"] if unknown else []))
+            return self._predict_in_tiles(pixels, encoder, wanted)
+        result = self._result(self.method.predict(as_tensor(pixels, self.device)))
+        result = result if scores else replace(result, scores=None, pixel_labels=None)
+        return result if unknown else replace(result, unknown=None)
+
+    def _predict_in_tiles(self, pixels: NDArray[np.uint8], encoder: Encoder, wanted: Sequence[str]) -> Result:
+        def read(rows: slice, columns: slice) -> torch.Tensor:
+            return as_tensor(pixels[rows, columns], self.device)
+
+        size, count = (pixels.shape[0], pixels.shape[1]), len(self.classes)
+        context = context_of(encoder)
+        side = min(max(SIDE - 2 * context, LEAST), math.isqrt(SCORES // count))
+        maps: dict[str, NDArray[Any]] = {}
+        for prediction, inner, place in Tiles(encoder, read, size, side, context).predictions(self.method.predict):
+            part = self._result(prediction)
+            for name in wanted:
+                values = getattr(part, name)
+                if values is not None:
+                    whole = maps.setdefault(name, np.empty((*values.shape[:-2], *size), values.dtype))
+                    whole[..., *place] = values[..., *inner]
+        return Result(
+            classes=self.classes,
+            labels=maps["labels"],
+            scores=maps.get("scores"),
+            pixel_labels=maps.get("pixel_labels"),
+            posterior=part.posterior,
+            unknown=maps.get("unknown"),
+        )
+
+    def _result(self, prediction: Prediction) -> Result:
         posterior, unknown = prediction.posterior, prediction.unknown
         return Result(
             classes=self.classes,

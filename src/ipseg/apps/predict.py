@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -22,6 +23,8 @@ from ipseg.report.palette import indexed_image
 CLASSES = "classes.txt"
 ENDINGS = (".png", "_overlay.png", "_scores.npz", "_unknown.png")
 """What may be written for a picture, after its name."""
+SCORES = 1_000_000_000
+"""Bytes of scores that are kept of an image, at most."""
 WRITTEN_BY = "ipseg predict"
 """What the pictures' files say about themselves."""
 
@@ -50,8 +53,14 @@ def predict_all(
     failed: dict[Path, str] = {}
     for path, name in names.items():
         try:
-            image = as_array(path)
-            result = model.predict(image)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", Image.DecompressionBombWarning
+                )  # it would be an error at twice that size
+                image = as_array(path)
+            if wanted.probabilities:
+                _require_room(path, image, len(model.classes))
+            result = model.predict(image, scores=wanted.probabilities, unknown=wanted.unknown)
             write_result(result, image, out, name, wanted)
         except Exception as error:
             failed[path] = what_failed(path, error)
@@ -76,6 +85,15 @@ def what_failed(path: Path, error: Exception) -> str:
     return f"{path} could not be labelled ({type(error).__name__}: {error})."
 
 
+def _require_room(path: Path, image: np.ndarray, classes: int) -> None:
+    needed = image.shape[0] * image.shape[1] * classes * 4
+    if needed > SCORES:
+        raise UserError(
+            f"--probabilities: the scores of {path} would take {needed / 1e9:.1f} GB; at most {SCORES / 1e9:.0f} are "
+            "kept. Leave the option out, or scale the image down."
+        )
+
+
 def describe(result: Result) -> str:
     """Which classes the posterior saw, and which are in the map."""
     drawn = ", ".join(result.drawn) or "background only"
@@ -89,7 +107,7 @@ def write_result(result: Result, image: np.ndarray, out: Path, name: str, wanted
     save_png(indexed_image(result.labels), out / f"{name}.png", WRITTEN_BY, optimize=True)
     shown = with_legend(overlay(image, result.labels, result.classes), legend_entries(result.labels, result.classes))
     save_png(shown, out / f"{name}_overlay.png", WRITTEN_BY)
-    if wanted.probabilities:
+    if result.scores is not None and wanted.probabilities:
         with replacing(out / f"{name}_scores.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, scores=result.scores.astype(np.float16), names=np.array(result.classes))
     if wanted.unknown:

@@ -22,6 +22,8 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 """What these suffixes stand for; JPEG includes the MPO of some cameras. Pillow goes by what is in a file and knows far
 more, some of it dangerous: EPS starts Ghostscript."""
+STRIP = 1024
+"""Rows that are converted at a time."""
 DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
@@ -52,7 +54,11 @@ def rgb(opened: Pillow.Image) -> Image:
     turned = opened if turn is None else opened.transpose(turn)
     if turned.mode in DEEP:
         turned = Pillow.fromarray(_bytes(np.asarray(turned), turned.mode))
-    return np.array(turned.convert("RGB"))
+    pixels = np.empty((turned.height, turned.width, 3), dtype=np.uint8)
+    for top in range(0, turned.height, STRIP):  # at once it would take three more copies of a large image
+        strip = turned.crop((0, top, turned.width, min(top + STRIP, turned.height)))
+        pixels[top : top + STRIP] = np.asarray(strip.convert("RGB"))
+    return pixels
 
 
 def _bytes(values: NDArray[Any], mode: str) -> Image:
@@ -127,7 +133,12 @@ def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
         raise UserError(f"{path} is missing.") from error
     except UserError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, Pillow.DecompressionBombError) as error:
+    except Pillow.DecompressionBombError as error:
+        most = 2 * (Pillow.MAX_IMAGE_PIXELS or 0) / 1e6
+        raise UserError(
+            f"{path} is too large: at most {most:.0f} megapixels are read. Scale it down, or cut it up."
+        ) from (error)
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         raise UserError(f"{path} is not a readable {kind} ({error}).") from error
 
 

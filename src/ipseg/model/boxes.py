@@ -47,11 +47,19 @@ def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) ->
     Adaptive average pooling of the box: a cell on the line between two parts counts fully in both. Cells that are
     partly padding count by the share that is not.
     """
-    height, width = features.shape[-2:]
-    rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], height, bins)
-    columns = _shares(boxes[:, 1], boxes[:, 3], canvas[1], width, bins)
+    return weighted(features, *pool_weights(boxes, canvas, features.shape[-2:], bins))
+
+
+def weighted(features: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """(B, C, bins, bins): sums of the features with `pool_weights`; those of the parts of a map add up to its pool."""
     with unmixed(features):  # a mean over thousands of cells needs more than bf16
         return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
+
+
+def pool_weights(boxes: Tensor, canvas: tuple[int, int], cells: Sequence[int], bins: int) -> tuple[Tensor, Tensor]:
+    """(B, bins, h) and (B, bins, w): the weights of the rows and columns of a feature map in each part."""
+    rows = _shares(boxes[:, 0], boxes[:, 2], canvas[0], cells[0], bins)
+    return rows, _shares(boxes[:, 1], boxes[:, 3], canvas[1], cells[1], bins)
 
 
 def _shares(start: Tensor, end: Tensor, pixels: int, cells: int, bins: int) -> Tensor:

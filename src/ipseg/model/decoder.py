@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipseg.model.boxes import pool
-
 
 class Norm(nn.BatchNorm2d):
     """Batch normalisation that also takes one value a channel, as the mean of a lone picture: it has no spread."""
@@ -34,14 +32,16 @@ class Aspp(nn.Module):
 
     def __init__(self, inputs: int, width: int, rates: tuple[int, ...], dropout: float) -> None:
         super().__init__()
+        self.reach = max(rates, default=0)
+        """How many cells away it looks."""
         self.views = nn.ModuleList(
             [conv_block(inputs, width, 1), *(conv_block(inputs, width, 3, dilation=rate) for rate in rates)]
         )
         self.whole = conv_block(inputs, width, 1)
         self.project = nn.Sequential(conv_block(width * (len(rates) + 2), width, 1), nn.Dropout(dropout))
 
-    def forward(self, features: Tensor, boxes: Tensor, canvas: tuple[int, int]) -> Tensor:
-        """The picture's mean is taken over its box: padding does not reach it."""
-        whole = self.whole(pool(features, boxes, canvas, 1).to(features.dtype)).expand(-1, -1, *features.shape[-2:])
+    def forward(self, features: Tensor, mean: Tensor) -> Tensor:
+        """mean: (B, C, 1, 1), of the features over each image's box: padding does not reach it."""
+        whole = self.whole(mean.to(features.dtype)).expand(-1, -1, *features.shape[-2:])
         decoded: Tensor = self.project(torch.cat([*(view(features) for view in self.views), whole], dim=1))
         return decoded

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ipseg.errors import require_at_least, require_between
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.boxes import full_boxes, inside
+from ipseg.model.boxes import full_boxes, inside, pool
 from ipseg.model.decoder import Aspp
 from ipseg.model.freezing import Still, freeze
 from ipseg.model.fusible import fusible
@@ -57,6 +57,22 @@ class ModelConfig:
         require_between("model.posterior_dropout", self.posterior_dropout, 0, 1)
 
 
+Window = tuple[int, int, int, int]
+"""Top, left, bottom and right, in pixels of a canvas."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What the encoder is given of a whole image when it sees a part of it."""
+
+    mean: Tensor
+    """(1, C, 1, 1): of the last stage, over the whole image."""
+    pooled: Tensor
+    """(1, D): the posterior's view of the whole image."""
+    window: Window
+    """What of the part is wanted; the rest is context."""
+
+
 @dataclass(frozen=True)
 class Features:
     """What one pass through backbone and decoder leaves for every branch."""
@@ -68,18 +84,42 @@ class Features:
     """The backbone's last stage, where it is kept."""
     pooled: Tensor
     """The posterior's view of the last stage. It may be of more pictures than the others."""
+    mean: Tensor
+    """(B, C, 1, 1): of the last stage."""
     boxes: Tensor
     """Where the pictures lie."""
     canvas: tuple[int, int]
     """Size of the padded pictures."""
     size: tuple[int, int]
     """Size of the pictures as they came."""
+    window: tuple[slice, slice] | None = None
+    """Of a tile: the rows and columns of the last stage that the other features show."""
 
     def __getitem__(self, rows: slice | Tensor) -> Features:
         stages, last = tuple(stage[rows] for stage in self.stages), None if self.last is None else self.last[rows]
+        parts = {name: getattr(self, name)[rows] for name in ("decoded", "pooled", "boxes", "mean")}
+        return replace(self, stages=stages, last=last, **parts)
+
+    def within(self, window: Window) -> Features:
+        """The features of a part of the image. The last stage stays whole: decoding looks far around."""
+        top, left, bottom, right = window
+        size = (min(bottom, self.size[0]) - top, min(right, self.size[1]) - left)
+        cells = cells_of(window, self.canvas, self.decoded)
         return replace(
-            self, stages=stages, decoded=self.decoded[rows], last=last, pooled=self.pooled[rows], boxes=self.boxes[rows]
+            self,
+            stages=tuple(stage[..., *cells_of(window, self.canvas, stage)] for stage in self.stages),
+            decoded=self.decoded[..., *cells],
+            boxes=self.boxes.new_tensor([[0, 0, *size]]).expand(len(self.boxes), 4),
+            canvas=(bottom - top, right - left),
+            size=size,
+            window=cells,
         )
+
+    def decode(self, decoder: nn.Module) -> Tensor:
+        """What another decoder than the encoder's makes of the last stage."""
+        assert self.last is not None
+        decoded: Tensor = decoder(self.last, self.mean)
+        return decoded if self.window is None else decoded[..., *self.window]
 
     def enlarge(self, logits: Tensor) -> Tensor:
         """Logits of a head at the size of the pictures."""
@@ -106,6 +146,8 @@ class Encoder(nn.Module):
         self.backbone = config.backbone.build(pretrained=pretrained)
         self.still = None if posterior_backbone == "shared" else Still(self.backbone)
         self.decoder = Aspp(self.backbone.channels[-1], config.width, config.rates, config.decoder_dropout)
+        self.tile: Tile | None = None
+        """Set while an image is seen in parts: model/tiles.py."""
 
     def forward(self, images: Tensor, boxes: Tensor | None = None, decoded: int | None = None) -> Features:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas.
@@ -114,26 +156,35 @@ class Encoder(nn.Module):
         """
         boxes = full_boxes(images) if boxes is None else boxes
         size = (images.shape[-2], images.shape[-1])
-        padded = _pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
-        maps = self._maps(padded, boxes, len(images) if decoded is None else decoded)
-        return Features(*maps, boxes, (padded.shape[-2], padded.shape[-1]), size)
+        padded = pad_to_multiple(images, self.backbone.multiple).contiguous(memory_format=torch.channels_last)
+        maps = self._maps(padded, boxes, len(images) if decoded is None else decoded, self.tile)
+        features = Features(*maps, boxes, (padded.shape[-2], padded.shape[-1]), size)
+        return features if self.tile is None else features.within(self.tile.window)
 
     @recordable
     @fusible
     def _maps(
-        self, images: Tensor, boxes: Tensor, decoded: int
-    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None, Tensor]:
-        """Stages, decoder's output and last stage of the first pictures, and the posterior's view of all."""
+        self, images: Tensor, boxes: Tensor, decoded: int, tile: Tile | None
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor | None, Tensor, Tensor]:
+        """Stages, decoder's output and last stage of the first images, the posterior's view of all, and the mean."""
         canvas = (images.shape[-2], images.shape[-1])
         shown = inside(boxes, canvas)
         *stages, last = self.backbone(images, shown)
         first = last[:decoded]
-        seen = self.decoder(first, boxes[:decoded], canvas)
+        mean = pool(first, boxes[:decoded], canvas, 1) if tile is None else tile.mean
+        seen = self.decoder(first, mean)
         kept = first if self.keep_last else None
-        judged = [] if self.posterior_backbone == "still" else [last]
-        judged += [] if self.still is None else [self.still(images, shown)[-1]]
-        pooled = torch.cat([pool_parts(each, boxes, canvas) for each in judged], dim=1)
-        return tuple(stage[:decoded] for stage in stages), seen, kept, pooled
+        if tile is None:
+            judged = self.judged(images, shown, last)
+            pooled = torch.cat([pool_parts(each, boxes, canvas) for each in judged], dim=1)
+        else:
+            pooled = tile.pooled
+        return tuple(stage[:decoded] for stage in stages), seen, kept, pooled, mean
+
+    def judged(self, images: Tensor, shown: Tensor, last: Tensor) -> list[Tensor]:
+        """The feature maps that the posterior sees; last: the backbone's."""
+        maps = [] if self.posterior_backbone == "still" else [last]
+        return maps if self.still is None else [*maps, self.still(images, shown)[-1]]
 
 
 class Network(nn.Module):
@@ -202,12 +253,19 @@ class Network(nn.Module):
 def logits_of(head: nn.Module, features: Features) -> Tensor:
     """A head's logits at the size of the pictures, in float32."""
     decoder = getattr(head, "decoder", None)
-    decoded = decoder(features.last, features.boxes, features.canvas) if decoder else features.decoded
+    decoded = features.decode(decoder) if decoder else features.decoded
     logits: Tensor = head(decoded, features.stages)
     return features.enlarge(logits.float())
 
 
-def _pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
+def cells_of(window: Window, canvas: tuple[int, int], features: Tensor) -> tuple[slice, slice]:
+    """Rows and columns of a feature map over a canvas that show a window, whose edges lie on cells."""
+    stride = canvas[0] // features.shape[-2]
+    top, left, bottom, right = (edge // stride for edge in window)
+    return slice(top, bottom), slice(left, right)
+
+
+def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     """Zeros to the right and below. A picture's canvas follows from its own size alone, whatever batch it is in."""
     height, width = images.shape[-2:]
     return F.pad(images, (0, -width % multiple, 0, -height % multiple))

@@ -19,6 +19,8 @@ Entry = tuple[Sequence[int], str]
 
 DARKER = 0.55
 """An outline is its class's colour times this."""
+STRIP = 256
+"""Rows of an overlay that are drawn at a time."""
 _INK, _PAPER = (34, 38, 46), (255, 255, 255)
 _LEGIBLE = 320
 """Pictures with a legend are made at least this wide."""
@@ -32,15 +34,25 @@ def overlay(image: Bytes, labels: NDArray[np.integer], names: Sequence[str], alp
     names[0] is the background; `alpha` is how much of the colour covers the image.
     """
     labels = checked(image, labels, names)
+    width, stripe = outline_width(labels.shape), stripe_width(labels.shape)
+    blended = np.empty_like(image)
+    for top in range(0, len(labels), STRIP):  # the whole of a large image would take 60 bytes a pixel
+        rows, above = slice(top, top + STRIP), max(0, top - width)
+        near = labels[above : top + STRIP + width]
+        edge = outline(near, width)[top - above :][:STRIP]
+        blended[rows] = _blend(image[rows], labels[rows], edge, hatching(labels[rows].shape, stripe, top), alpha)
+    return Image.fromarray(blended)
+
+
+def _blend(image: Bytes, labels: Bytes, edge: NDArray[np.bool_], gaps: NDArray[np.bool_], alpha: float) -> Bytes:
     share = np.full(labels.shape, alpha)
     share[labels == 0] = 0
-    share[(labels == IGNORE) & hatching(labels.shape)] = 0.15
+    share[(labels == IGNORE) & gaps] = 0.15
     colour = colours(256)[labels] * 1.0
-    edge = outline(labels)
     colour[edge] *= DARKER
     share[edge] = max(alpha, 0.9)
-    blended = image + share[..., None] * (colour - image)
-    return Image.fromarray(blended.round().astype(np.uint8))
+    blended: Bytes = (image + share[..., None] * (colour - image)).round().astype(np.uint8)
+    return blended
 
 
 def checked(image: Bytes, labels: NDArray[np.integer], names: Sequence[str]) -> Bytes:
@@ -57,10 +69,15 @@ def checked(image: Bytes, labels: NDArray[np.integer], names: Sequence[str]) -> 
     return labels
 
 
-def outline(labels: Bytes) -> NDArray[np.bool_]:
+def outline_width(shape: tuple[int, ...]) -> int:
+    """Of an image of this size, in pixels."""
+    return max(1, round(min(shape) / 400))
+
+
+def outline(labels: Bytes, thickness: int | None = None) -> NDArray[np.bool_]:
     """Where a class begins: pixels with another label beside them. Never background: the image shows there."""
     edge = np.zeros(labels.shape, dtype=bool)
-    for width in range(1, 1 + max(1, round(min(labels.shape) / 400))):
+    for width in range(1, 1 + (thickness or outline_width(labels.shape))):
         across, down = labels[:, width:] != labels[:, :-width], labels[width:] != labels[:-width]
         edge[:, width:] |= across
         edge[:, :-width] |= across
@@ -70,11 +87,16 @@ def outline(labels: Bytes) -> NDArray[np.bool_]:
     return inside
 
 
-def hatching(shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Diagonal stripes: true on the gaps between them."""
+def stripe_width(shape: tuple[int, ...]) -> int:
+    """Of the hatching of an image of this size, in pixels."""
+    return max(2, min(shape) // 64)
+
+
+def hatching(shape: tuple[int, ...], stripe: int | None = None, top: int = 0) -> NDArray[np.bool_]:
+    """Diagonal stripes, of rows from `top`: true on the gaps between them."""
     height, width = shape
-    stripe = max(2, min(shape) // 64)
-    gaps: NDArray[np.bool_] = np.add.outer(np.arange(height), np.arange(width)) // stripe % 2 == 1
+    rows = np.arange(top, top + height)
+    gaps: NDArray[np.bool_] = np.add.outer(rows, np.arange(width)) // (stripe or stripe_width(shape)) % 2 == 1
     return gaps
 
 
@@ -155,10 +177,10 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 def _enlarged(picture: Image.Image, least: int) -> Image.Image:
     """The picture at least this wide, whole pixels becoming whole squares."""
     factor = -(-least // picture.width)
+    picture = picture if picture.mode == "RGB" else picture.convert("RGB")  # a large one is not copied
     if factor <= 1:
-        return picture.convert("RGB")
-    size = (picture.width * factor, picture.height * factor)
-    return picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
+        return picture
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
 
 
 def fitted(text: str, face: ImageFont.FreeTypeFont, width: float) -> str:
