@@ -270,3 +270,39 @@ def test_photographs_are_shown_as_jpeg_with_layers_of_their_size(tiny_settings, 
     page = written([tmp_path / "run"], tmp_path, pictures=2)
     assert page.split("What it sees")[1].count("url(data:image/jpeg") == 2
     assert len(re.findall(r'alt="ipseg after step 1: [^"]*% wrong"', page)) == 2
+
+
+GOOD = {"event": "train", "step": 0, "iteration": 1, "of": 2, "loss": {"a": 1.0}}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"step": "0"},
+        {"step": None},
+        {"iteration": [1]},
+        {"iteration": 3},
+        {"of": "x"},
+        {"of": True},
+        {"step": 10**400},
+        {"loss": [1.0]},
+        {"loss": {"a": float("nan")}},
+        {"loss": {"a": float("inf")}},
+        {"loss": {"a": 10**400}},
+    ],
+    ids=lambda odd: next(iter(odd)),
+)
+def test_odd_lines_of_a_log_are_passed_over(tiny_run, tmp_path, odd):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    deep = "[" * 100_000
+    (mine / "log.jsonl").write_text(f"{json.dumps(GOOD | odd | {'iteration': 2} | odd)}\n{deep}\n{json.dumps(GOOD)}\n")
+    (section,) = compare([mine])
+    assert losses(section.lines[0]) == {"sum": [(0.5, 1.0)], "a": [(0.5, 1.0)]}
+
+
+@pytest.mark.parametrize("key", ["started", "git", "versions", "platform"])
+def test_an_odd_description_of_a_run_leaves_a_page(tiny_run, tmp_path, key):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    values = json.loads((mine / "run.json").read_text()) | {key: 5}
+    (mine / "run.json").write_text(json.dumps(values))
+    assert "seeds" in written([mine], tmp_path, pictures=0)

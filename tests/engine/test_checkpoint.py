@@ -68,7 +68,7 @@ def test_what_is_learned_while_it_is_written_is_not_in_it(learner, slow):
         assert not checkpoint.path.exists()
         slow.let.set()
     again = learner()
-    assert again[2].restore() == 1
+    assert again[2].restore(9) == 1
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(state(*again[:2]), then, strict=True))
 
 
@@ -98,3 +98,57 @@ def test_what_went_wrong_on_the_disk_is_said_at_the_next_chance(learner, monkeyp
         checkpoint.save(1)
         with pytest.raises(UserError, match="the disk is full"):
             again(checkpoint)
+
+
+# ---- a whole file whose content does not fit the step ---------------------------------------------------------------
+
+
+def test_a_checkpoint_comes_back_up_to_the_last_iteration(learner):
+    network, optimiser, checkpoint = learner()
+    learn(network, optimiser)
+    with checkpoint.writing():
+        checkpoint.save(9)
+    assert learner()[2].restore(9) == 9
+
+
+@pytest.mark.parametrize("iteration", [10, 10**9, 0, -1, True, "9", 2.0, None])
+def test_an_iteration_that_the_step_does_not_have_is_refused(learner, iteration):
+    """A step would be taken for learned."""
+    _, _, checkpoint = learner()
+    save_tensors(checkpoint.path, dict(checkpoint._state()), {"iteration": iteration})
+    with pytest.raises(UserError, match=r"does not fit: .*it is of iteration .*and this step has 9\. Delete it"):
+        checkpoint.restore(9)
+
+
+WEIGHT = torch.zeros(3, 2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"network.weight": None}, "network.weight is missing"),
+        ({"network.weight": WEIGHT[:1]}, r"network.weight is \[1, 2, 3, 3\] of torch.float32, and should be \[3, 2"),
+        ({"network.weight": WEIGHT.double()}, "of torch.float64, and should be"),
+        ({"network.weight": WEIGHT / 0}, "network.weight has numbers that are not finite"),
+        ({"network.other": WEIGHT}, "it holds network.other"),
+        ({"optimiser.0.momentum_buffer": WEIGHT[:1]}, r"optimiser.0.momentum_buffer is \[1, 2, 3, 3\]"),
+        ({"optimiser.7.momentum_buffer": WEIGHT}, "it holds optimiser.7.momentum_buffer, and 2 weights learn"),
+        ({"optimiser.x.momentum_buffer": WEIGHT}, "it holds optimiser.x.momentum_buffer"),
+        ({"optimiser.0.other": WEIGHT}, "it holds optimiser.0.other"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_tensors_of_another_network_or_optimiser_are_refused_and_nothing_is_taken(learner, change, told):
+    network, optimiser, checkpoint = learner()
+    learn(network, optimiser)
+    tensors = {
+        name: tensor.detach().clone()
+        for name, tensor in (dict(checkpoint._state()) | change).items()
+        if tensor is not None
+    }
+    save_tensors(checkpoint.path, tensors, {"iteration": 1})
+    again, _, other = learner()
+    before = again.weight.clone()
+    with pytest.raises(UserError, match=f"does not fit.*{told}"):
+        other.restore(9)
+    assert torch.equal(again.weight, before)

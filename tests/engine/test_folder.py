@@ -13,6 +13,7 @@ import torch
 import yaml
 from torch import nn
 
+from ipseg.apps.model import load_model
 from ipseg.engine import experiment
 from ipseg.engine import folder as module
 from ipseg.engine.checkpoint import Checkpoint
@@ -167,3 +168,33 @@ def test_a_limit_on_file_sizes_is_told(tiny_settings, tmp_path, limit):
     assert done.returncode == 2, done.stderr
     assert "It is larger than files may be there: raise the limit (ulimit -f)" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# ---- whole files with odd content -----------------------------------------------------------------------------------
+
+
+def test_weights_of_another_step_are_refused(folder):
+    shutil.copy(folder.step(0) / "weights.safetensors", folder.step(1) / "weights.safetensors")
+    with pytest.raises(UserError, match=r"step_01/weights\.safetensors is of step 0, not 1"):
+        folder.weights(1)
+
+
+def test_the_result_of_another_step_is_refused(tiny_run, tmp_path):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    shutil.copy(mine / "step_00" / "step.json", mine / "step_01" / "step.json")
+    with pytest.raises(UserError, match=r"step 1's result is damaged: .*it is of step 0"):
+        RunFolder(mine).result(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(lambda t: t.double(), "torch.float64, and should be"), (lambda t: t / 0, "numbers that are not finite")],
+)
+def test_weights_of_another_kind_are_refused(tiny_run, tmp_path, change, told):
+    mine = shutil.copytree(tiny_run, tmp_path / "mine")
+    path = mine / "step_02" / "weights.safetensors"
+    tensors, facts = load_tensors(path, "weights")
+    name = next(name for name in tensors if name.endswith("classifier.weight"))
+    save_tensors(path, tensors | {name: change(tensors[name])}, facts)
+    with pytest.raises(UserError, match=f"the weights do not fit the recipe's network.*{name}.*{told}"):
+        load_model(mine)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ipseg.engine.recipe import make_recipe
 from ipseg.methods.base import Method, Prediction
+from ipseg.model import tiles as module
 from ipseg.model.boxes import full_boxes, pool, pool_weights, weighted
 from ipseg.model.tiles import Tiles, context_of, grid_of, spans
 
@@ -27,6 +28,12 @@ def learned(settings: dict[str, Any], method: str | dict[str, Any], backbone: st
     for step in recipe.scenario.build("scenes", ("cow", "bus", "horse", "car")).steps:
         made.begin_step(step)
     return made
+
+
+@pytest.fixture(autouse=True)
+def _far(monkeypatch) -> None:
+    """The first pass, too, may see the whole image."""
+    monkeypatch.setattr(module, "CONTEXT", 352)
 
 
 @pytest.fixture
@@ -82,7 +89,7 @@ def test_windows_of_attention_and_other_strides_lie_as_in_the_whole_image(tiny_s
     """Swin's windows would otherwise hold other pixels than in the whole image."""
     made = learned(tiny_settings, "ipseg", backbone)
     assert grid_of(made.network.encoder) == (224 if "swin" in backbone else 32)
-    assert context_of(made.network.encoder) == 2 * (32 if "swin" in backbone else 16) + 96  # rates: 1, 2
+    assert context_of(made.network.encoder) == 2 * (32 if "swin" in backbone else 16) + 352  # rates: 1, 2
     scores, _ = in_tiles(made, image, side=96, context=352)
     assert torch.allclose(scores, made.predict(image).scores, atol=1e-5)
 

@@ -42,7 +42,7 @@ The data may have been moved since."""
 
 WHOLE = 3_000_000
 """Pixels of an image that is still seen at once; larger ones are seen tile by tile."""
-SIDE = 2112
+SIDE = 1472
 """Of a tile with its context, about."""
 LEAST = 512
 """Of a tile without its context, unless scores of many classes need it smaller."""

@@ -96,7 +96,7 @@ def losses(line: Line) -> Curves:
         found[(entry["step"], entry["iteration"])] = entry  # after a kill some stand there twice; the last counts
     curves: dict[str, list[tuple[float, float]]] = {"sum": []}
     for (step, iteration), entry in sorted(found.items()):
-        parts = {str(name): float(value) for name, value in entry["loss"].items() if isinstance(value, int | float)}
+        parts = {name: value for name, value in entry["loss"].items() if _is_number(value)}
         total = {"sum": sum(parts.values())} if len(parts) == len(entry["loss"]) else {}
         for name, value in (total | parts).items():
             curves.setdefault(name, []).append((step + iteration / max(1, entry["of"]), value))
@@ -110,13 +110,18 @@ def _lines(text: str) -> Iterable[dict[str, Any]]:
             entry = parse_json(line)
         except UserError:
             continue
-        if (
-            isinstance(entry, dict)
-            and entry.get("event") == "train"
-            and {"step", "iteration", "of", "loss"} <= set(entry)
-            and isinstance(entry["loss"], dict)
-        ):
+        if isinstance(entry, dict) and entry.get("event") == "train" and _is_plausible(entry):
             yield entry
+
+
+def _is_plausible(entry: dict[str, Any]) -> bool:
+    step, iteration, of, loss = (entry.get(key) for key in ("step", "iteration", "of", "loss"))
+    counts = [value for value in (step, iteration, of) if type(value) is int and 0 <= value < 10**9]
+    return len(counts) == 3 and counts[1] <= counts[2] and isinstance(loss, dict)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # NaN is not, nor are whole numbers of 400 digits
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int = POINTS) -> list[tuple[float, float]]:
@@ -181,7 +186,12 @@ def _description(file: Path) -> dict[str, Any]:
         run = read_json(file, "the run's description")
     except UserError:
         return {}  # a page can do without
-    return run if isinstance(run, dict) else {}
+    kinds = {"started": str, "git": dict, "versions": dict, "platform": str, "python": str}
+    return (
+        {key: run[key] for key, kind in kinds.items() if isinstance(run.get(key), kind)}
+        if isinstance(run, dict)
+        else {}
+    )
 
 
 def _versions(run: dict[str, Any]) -> str:
@@ -190,7 +200,7 @@ def _versions(run: dict[str, Any]) -> str:
 
 
 def _commit(git: dict[str, Any]) -> str:
-    return str(git["commit"])[:10] + (" with changes" if git.get("changed") else "")
+    return str(git.get("commit"))[:10] + (" with changes" if git.get("changed") else "")
 
 
 def _listed(values: Iterable[Any]) -> str:

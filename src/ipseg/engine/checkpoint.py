@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ipseg.engine.tensors import load_tensors, save_tensors
+from ipseg.engine.tensors import load_tensors, save_tensors, unlike
 from ipseg.errors import UserError
+
+_MOMENT = re.compile(r"optimiser\.(\d{1,6})\.(momentum_buffer|exp_avg|exp_avg_sq|step)")
 
 
 class Checkpoint:
@@ -41,26 +44,42 @@ class Checkpoint:
             tensors |= {f"optimiser.{index}.{key}": value for key, value in state.items() if isinstance(value, Tensor)}
         return tensors
 
-    def restore(self) -> int:
-        """Go back to what is on the disk; returns the iteration to go on with."""
+    def restore(self, iterations: int) -> int:
+        """Go back to what is on the disk; returns the iteration to go on with. `iterations`: of the whole step."""
         if not self.path.is_file():
             return 0
         tensors, facts = load_tensors(self.path, "the checkpoint")
-        own = self._network.state_dict()
+        done = facts.get("iteration")
+        if type(done) is not int or not 0 < done <= iterations:
+            raise self._unfit(f"it is of iteration {done!r}, and this step has {iterations}")
         learning = [parameter for group in self._optimiser.param_groups for parameter in group["params"]]
+        expected = {name: tensor for name, tensor in self._state().items() if name.startswith("network.")}
         state: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
-            kind, _, rest = name.partition(".")
-            if kind == "network":
-                if rest not in own or own[rest].shape != tensor.shape:
-                    raise UserError(f"the checkpoint is of another network: {self.path} holds {rest}.")
-                own[rest].copy_(tensor)
+            if moment := _MOMENT.fullmatch(name):
+                index = int(moment[1])
+                if index >= len(learning):
+                    raise self._unfit(f"it holds {name}, and {len(learning)} weights learn")
+                like = torch.zeros(()) if moment[2] == "step" else learning[index]
+                state.setdefault(index, {})[moment[2]] = _laid_as(learning[index], tensor)
+            elif name in expected:
+                like = expected[name]
             else:
-                index, _, key = rest.partition(".")
-                state.setdefault(int(index), {})[key] = _laid_as(learning[int(index)], tensor)
+                raise self._unfit(f"it is of another network or optimiser: it holds {name}")
+            if problem := unlike(tensor, like):
+                raise self._unfit(f"{name} {problem}")
+        if missing := sorted(expected.keys() - tensors.keys()):
+            raise self._unfit(f"it is of another network: {missing[0]} is missing")
+        for name, own in expected.items():
+            own.copy_(tensors[name])
         groups = self._optimiser.state_dict()["param_groups"]
         self._optimiser.load_state_dict({"state": state, "param_groups": groups})
-        return int(facts["iteration"])
+        return done
+
+    def _unfit(self, why: str) -> UserError:
+        return UserError(
+            f"the checkpoint does not fit: {self.path}: {why}. Delete it: --resume then begins this step anew."
+        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -242,6 +242,8 @@ class RunFolder:
         for index in range(through + 1):
             path = self.step(index) / "weights.safetensors"
             tensors, facts = load_tensors(path, f"the weights file of step {index}")
+            if facts.get("step", index) != index:
+                raise UserError(f"{path} is of step {facts['step']!r}, not {index}. Put a whole copy in its place.")
             gone = facts.get("gone", [])
             if not isinstance(gone, list):
                 raise UserError(f'{path}: "gone" must be a list of names, got {gone!r}. Put a whole copy in its place.')
@@ -276,7 +278,10 @@ class RunFolder:
         data = read_json(path, f"step {index}'s result", RESULTS)
         try:
             data.pop("version")
-            return StepResult(**data | {"new": tuple(data["new"])})
+            result = StepResult(**data | {"new": tuple(data["new"])})
+            if result.step != index:
+                raise TypeError(f"it is of step {result.step}")
+            return result
         except (TypeError, KeyError) as error:
             raise UserError(
                 f"step {index}'s result is damaged: {path} ({error}). Put a whole copy in its place."

@@ -15,6 +15,7 @@ from ipseg.engine.base_step import SharedBase, shared_base
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.system import seed_all, set_deterministic
+from ipseg.engine.tensors import unlike
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
 from ipseg.scenario.split import Scenario, Step
@@ -87,7 +88,11 @@ def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, de
 
 def load(method: Method, folder: RunFolder, step: int) -> None:
     """Give the network the weights that a step left."""
+    weights, own = folder.weights(step), method.network.state_dict()
+    for name in weights.keys() & own.keys():  # a number of another kind would be converted without a word
+        if problem := unlike(weights[name], own[name]):
+            raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({name} {problem}).")
     try:
-        method.network.load_state_dict(folder.weights(step))
+        method.network.load_state_dict(weights)
     except RuntimeError as error:
         raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error

@@ -65,6 +65,15 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
     return tensors, facts
 
 
+def unlike(tensor: Tensor, like: Tensor) -> str | None:
+    """Why a tensor from a file cannot stand for another one; none if it can."""
+    if tensor.dtype != like.dtype or tensor.shape != like.shape:
+        return f"is {list(tensor.shape)} of {tensor.dtype}, and should be {list(like.shape)} of {like.dtype}"
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        return "has numbers that are not finite"
+    return None
+
+
 def _remedy(path: Path) -> str:
     """What to do about a file of a run. Steps stand on each other, so that none can be learned anew alone."""
     if path.name.startswith("checkpoint"):

@@ -46,7 +46,7 @@ def train_step(
     learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
     folder.step(step).mkdir(exist_ok=True)
     checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
-    start = checkpoint.restore()
+    start = checkpoint.restore(iterations)
     watch = Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
     left = range(start, iterations)
     with (

@@ -78,16 +78,14 @@ class Tiles:
         context: int,
     ) -> None:
         self.encoder, self.read, self.size = encoder, read, size
-        self.multiple, grid = encoder.backbone.multiple, grid_of(encoder)
-        rows, columns = (spans(length, side, context, grid) for length in size)
-        self._tiles = [(row, column) for row in rows for column in columns]
+        self.multiple, self.side, self.context = encoder.backbone.multiple, side, context
         switch(encoder, training=False)
         with torch.no_grad():
             self._mean, self._pooled = self._pool()
 
     def predictions(self, predict: Callable[[Tensor], T]) -> Iterator[tuple[T, Place, Place]]:
         """The second pass: what a method predicts of each tile, where in that the tile lies, and where in the image."""
-        for rows, columns in self._tiles:
+        for rows, columns in self._cut(self.context):
             window = self._window(rows, columns, MARGIN)
             self.encoder.tile = Tile(self._mean, self._pooled, window)
             try:
@@ -101,9 +99,9 @@ class Tiles:
             yield prediction, inner, (slice(rows.start, rows.end), slice(columns.start, columns.end))
 
     def _pool(self) -> tuple[Tensor, Tensor]:
-        """The first pass: the means of the last stage over the whole image."""
+        """The first pass: the means of the last stage over the whole image. The decoder's context is not needed."""
         sums: list[Tensor] = []
-        for rows, columns in self._tiles:
+        for rows, columns in self._cut(min(self.context, CONTEXT)):
             image = self._image(rows, columns)
             padded = pad_to_multiple(image, self.multiple).contiguous(memory_format=torch.channels_last)
             canvas = (padded.shape[-2], padded.shape[-1])
@@ -125,6 +123,10 @@ class Tiles:
         return weighted(
             features, down[..., top : top + features.shape[-2]], across[..., left : left + features.shape[-1]]
         )
+
+    def _cut(self, context: int) -> list[tuple[Span, Span]]:
+        rows, columns = (spans(length, self.side, context, grid_of(self.encoder)) for length in self.size)
+        return [(row, column) for row in rows for column in columns]
 
     def _image(self, rows: Span, columns: Span) -> Tensor:
         return self.read(slice(rows.first, rows.last), slice(columns.first, columns.last))
