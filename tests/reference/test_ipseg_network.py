@@ -11,6 +11,7 @@ from given_weights import SIZE, aspp_of, full_boxes, large_heads, posterior_of, 
 
 from ipseg.methods.registry import method_config
 from ipseg.model.backbone import BackboneConfig
+from ipseg.model.boxes import pool
 from ipseg.model.heads import Head, SmallTrunk
 from ipseg.model.network import ModelConfig, Network
 from ipseg.model.posterior import pool_parts
@@ -23,7 +24,7 @@ def test_decoder_heads_and_posterior_give_the_authors_outputs(name):
     v = load(name)
     stages = [v[f"stage{i}"] for i in (1, 2, 3, 4)]
     boxes = full_boxes(stages[3])
-    decoded = aspp_of(v)(stages[3], boxes, SIZE)
+    decoded = aspp_of(v)(stages[3], pool(stages[3], boxes, SIZE, 1))
     permanent, *temporary = [head(decoded, stages[:3]) for head in large_heads(v)]
     assert len(temporary) == len(v["num_classes"]) - 2
     classes = torch.cat([logits[:, 2:] for logits in temporary], 1)
@@ -46,7 +47,8 @@ def test_on_an_odd_map_the_middle_cells_count_in_both_halves(name):
 @torch.no_grad()
 def test_ssuls_decoder_and_heads_give_the_authors_outputs(name):
     v = load(name)
-    decoded = aspp_of(v)(v["last_stage"], full_boxes(v["last_stage"]), SIZE)
+    last = v["last_stage"]
+    decoded = aspp_of(v)(last, pool(last, full_boxes(last), SIZE, 1))
     assert_close(torch.cat([head(decoded, ()) for head in small_heads(v)], 1), v["output"])
 
 
