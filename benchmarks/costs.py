@@ -19,7 +19,7 @@ from typing import Any
 from ipseg.apps.cost import cost
 from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.config import override
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
@@ -49,7 +49,7 @@ def seconds(recipe: Recipe, rates: Sequence[float | None]) -> float | None:
     scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
     later = training.epochs if training.later_epochs is None else training.later_epochs
     visits = [
-        (later if step.index else training.epochs) * len(StepView(source.train, scenario, step))
+        (later if step.index else training.epochs) * len(StepDataset(source.train, scenario, step))
         for step in scenario.steps
     ]
     return sum(count / rate for count, rate in zip(visits, rates, strict=True) if rate)

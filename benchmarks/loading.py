@@ -25,8 +25,8 @@ from ipseg.data.loading import KeptPictures, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import AHEAD, BatchStream
-from ipseg.data.view import StepView
 from ipseg.scenario.split import ScenarioConfig
 
 BATCH = 16
@@ -48,9 +48,9 @@ def main() -> None:
         write(given, Path(folder), options.pictures, options.side)
         source = FolderConfig(path=folder).build()
         scenario = ScenarioConfig(name="joint").build("folder", source.classes)
-        view = StepView(source.train, scenario, scenario.steps[0])
+        view = StepDataset(source.train, scenario, scenario.steps[0])
         files = [path.stat().st_size for path in Path(folder, "images").iterdir()]
-        shapes = [view.picture(position).labels.shape for position in range(len(view))]
+        shapes = [view.sample(position).labels.shape for position in range(len(view))]
         report = {
             "pictures": len(view),
             "mean_pixels": round(float(np.mean([height * width for height, width in shapes]))),
@@ -81,16 +81,16 @@ def write(given: Source, folder: Path, count: int, side: int) -> None:
         salient.resize(size, Image.Resampling.NEAREST).save(folder / "saliency" / f"{index:05d}.png")
 
 
-def kept_bytes(view: StepView) -> int:
+def kept_bytes(view: StepDataset) -> int:
     """Of a picture in memory, in the mean."""
     limit = 1 << 40
     kept = KeptPictures(view, limit)
     for position in range(len(view)):
-        kept.picture(position)
+        kept.sample(position)
     return round((limit - kept.left) / len(view))
 
 
-def measure(view: StepView, repeat: int) -> dict[str, dict[str, float]]:
+def measure(view: StepDataset, repeat: int) -> dict[str, dict[str, float]]:
     """Of each crop and of reading alone: resident after the first pass, and read anew each time."""
     settings = {"resident": (EVERYTHING, 0)} | {f"{workers} workers": (0.0, workers) for workers in (0, 1, 2, 4)}
     rates: dict[str, dict[str, float]] = {}
@@ -105,7 +105,7 @@ def measure(view: StepView, repeat: int) -> dict[str, dict[str, float]]:
     return rates
 
 
-def batches_of(view: StepView, crop: int, keep: float, workers: int) -> Callable[[], None]:
+def batches_of(view: StepDataset, crop: int, keep: float, workers: int) -> Callable[[], None]:
     """A pass over the pictures, as batches."""
     stream = BatchStream(
         view,
@@ -128,7 +128,7 @@ def batches_of(view: StepView, crop: int, keep: float, workers: int) -> Callable
     return once
 
 
-def reading(view: StepView, keep: float, workers: int) -> Callable[[], None]:
+def reading(view: StepDataset, keep: float, workers: int) -> Callable[[], None]:
     """The same without laying them on canvases."""
     kept = KeptPictures(view, keep)
 

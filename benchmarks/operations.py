@@ -29,7 +29,7 @@ def teraflop(name: str, *, fixed: bool) -> float:
         method.begin_step(step)
     memory = MEMORY if step.index else 0
     if fixed and memory:
-        kept, inputs = method.plan(BATCH, memory).wholes, method.network.posterior.shared[0].in_features
+        kept, inputs = method.plan(BATCH, memory).num_replay_images, method.network.posterior.shared[0].in_features
         method._views = Views(torch.zeros(kept, inputs), torch.zeros(kept, len(step.seen), dtype=torch.bool), kept)
     batch = made_up(method.plan(BATCH, memory), recipe.training.crop, step, device)
     parameters = [parameter for group in method.parameter_groups() for parameter in group.parameters]

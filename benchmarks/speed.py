@@ -27,12 +27,12 @@ import torch
 from PIL import Image
 
 from ipseg.apps.cost import made_up
-from ipseg.data.batch import Picture, StepBatch
+from ipseg.data.batch import Sample, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.parallel import on_all_cores
 from ipseg.data.scenes.classes import class_names
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.methods.ipseg import IPSeg
@@ -66,15 +66,15 @@ GATES = Path(__file__).parent / "results" / "2026-11-15_gates.json"
 class Memory:
     """Remembered pictures, for batches of a later step."""
 
-    def __init__(self, view: StepView) -> None:
+    def __init__(self, view: StepDataset) -> None:
         self.view, self.classes = view, len(view.step.seen)
 
     def __len__(self) -> int:
         return 100
 
-    def picture(self, index: int) -> Picture:
+    def sample(self, index: int) -> Sample:
         """One of the view's, nothing labelled."""
-        picture = self.view.picture(index % len(self.view))
+        picture = self.view.sample(index % len(self.view))
         stored = np.arange(self.classes) == index % self.classes
         return replace(picture, labels=np.zeros_like(picture.labels), stored=stored)
 
@@ -167,7 +167,7 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterato
     source = recipe.data.build()
     scenario = recipe.scenario.build(source.name, source.classes)
     method = begun(recipe, scenario, case["step"], layout)
-    view = StepView(source.train, scenario, method.step)
+    view = StepDataset(source.train, scenario, method.step)
     if "gate" in way and method._previous is not None and method._previous.posterior is not None:
         old = method._previous
         seen = Gates(old.posterior, case["gates"], len(old.heads))
@@ -178,7 +178,7 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterato
         trainer = plain.PlainTrainer(method)
         names = [view.name(i) for i in range(len(view))]
         noise = made_up(method.plan(size, 0), recipe.training.crop, view.step, GPU)
-        fixed = (noise.crops.images, noise.crops.labels, noise.crops.salient, noise.crops.images)
+        fixed = (noise.inputs.images, noise.inputs.labels, noise.inputs.salient, noise.inputs.images)
         result: dict[str, Any] = {"compute": rate(lambda: trainer(*fixed), size, seconds)}
         batches = plain.load(data, names, case["side"], size, case.get("workers", 16))
 

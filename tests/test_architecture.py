@@ -41,7 +41,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             module = node.module or ""
-            # `from ipseg.data import view` names a module as `from ipseg.data.view import StepView` does
+            # `from ipseg.data import view` names a module as `from ipseg.data.step_dataset import StepDataset` does
             names = [f"{module}.{alias.name}" for alias in node.names]
             found |= {name if _is_module(name) else module for name in names}
     return {name.removeprefix("ipseg").removeprefix(".") or "__init__" for name in found if _ours(name)}

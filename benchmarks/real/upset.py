@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ipseg.data.loading import room
 from ipseg.data.source import Source
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine.experiment import remembered
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
@@ -46,7 +46,7 @@ PART = 50
 def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> tuple[Any, BatchStream]:
     """The method in step 1, and its batches."""
     scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
-    view = StepView(source.train, scenario, scenario.steps[1])
+    view = StepDataset(source.train, scenario, scenario.steps[1])
     method, memory = restore(recipe, folder, scenario, 0, device), remembered(recipe, folder, view)
     begin(method, recipe, view.step, device)
     plan, keep = method.plan(training.batch_size, len(memory)), room(training.cache_gb)
@@ -75,7 +75,7 @@ def losses_of(method: Any, stream: BatchStream, recipe: Recipe, count: int) -> l
 def dark(method: Any, stream: BatchStream) -> float:
     """The share of channels of the newest head's last block that are zero in a whole batch."""
     with stream.batches(range(1)) as batches:
-        crops = next(batches).crops
+        crops = next(batches).inputs
     method.train_mode()
     features = method.network.encoder(crops.images, crops.boxes)
     seen: Tensor = method.network.temporary[-1].trunk(features.decoded, features.stages)

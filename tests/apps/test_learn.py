@@ -60,8 +60,8 @@ def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(grown):
     assert [f"old/{entry.name}" for entry in before.entries] == [entry.name for entry in after.entries]
     assert not after.without_copy()
     for index in range(len(before)):
-        assert np.array_equal(before.picture(index).image, after.picture(index).image)
-        assert np.array_equal(before.picture(index).salient, after.picture(index).salient)
+        assert np.array_equal(before.sample(index).image, after.sample(index).image)
+        assert np.array_equal(before.sample(index).salient, after.sample(index).salient)
 
 
 def test_only_the_memory_that_is_needed_moves_along(grown):

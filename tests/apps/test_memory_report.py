@@ -14,7 +14,7 @@ from ipseg.apps.memory_report import memory_lines, memory_report, privacy
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
@@ -96,7 +96,7 @@ def test_a_hundred_masks_of_the_size_of_photographs_take_an_eighth_of_their_byte
     """Drawn scenes, whose imperfect saliency maps are more ragged than a detector's; and noise, which packs worst."""
     source = ScenesConfig(classes=4, size=(375, 500), train=100, val=1).build()
     scenario = ScenarioConfig(name="joint").build("scenes", source.classes)
-    view = StepView(source.train, scenario, scenario.steps[0])
+    view = StepDataset(source.train, scenario, scenario.steps[0])
     config = MemoryConfig(size=len(view))
     kept = update(ReplayMemory([], source.train, ()), view, config, 0, lambda _: [])
     kept.save(tmp_path / "memory", view, config)

@@ -10,7 +10,7 @@ import costs
 import curves
 import tables
 
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -88,6 +88,6 @@ def test_training_takes_its_visits_over_its_speeds():
     recipe = load_recipe("scenes_3-1_ipseg", ["data.train=40", "training.epochs=3", "training.later_epochs=null"])
     source = recipe.source()
     scenario = recipe.scenario.build(source.name, source.classes)
-    visits = [3 * len(StepView(source.train, scenario, step)) for step in scenario.steps]
+    visits = [3 * len(StepDataset(source.train, scenario, step)) for step in scenario.steps]
     assert costs.seconds(recipe, [2.0] * len(visits)) == sum(visits) / 2
     assert costs.seconds(recipe, [None] * len(visits)) is None

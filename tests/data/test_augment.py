@@ -8,35 +8,35 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ipseg.data.augment import Chance, Placement, place, random_crop, unchanged, whole
-from ipseg.data.batch import Batch, Picture, join
-from ipseg.data.pile import join_piles, pile_of
+from ipseg.data.augment import AugmentParams, CropTransform, place, random_crop, unchanged, whole
+from ipseg.data.batch import Batch, Sample, join
+from ipseg.data.packed import cat, pack
 from ipseg.model.boxes import inside
 
 CPU = torch.device("cpu")
 
 
-def picture(height: int, width: int, seed: int = 0) -> Picture:
+def picture(height: int, width: int, seed: int = 0) -> Sample:
     """Noise; labels 0 to 4 and 255."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(np.array([0, 1, 2, 3, 4, 255], dtype=np.uint8), (height, width))
-    return Picture(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), labels, rng.random((height, width)) < 0.5)
+    return Sample(rng.integers(0, 256, (height, width, 3), dtype=np.uint8), labels, rng.random((height, width)) < 0.5)
 
 
-def telling(height: int, width: int, square: tuple[int, int, int]) -> Picture:
+def telling(height: int, width: int, square: tuple[int, int, int]) -> Sample:
     """A square of label 7 that is white and salient; the rest is black."""
     top, left, side = square
     labels = np.zeros((height, width), dtype=np.uint8)
     labels[top : top + side, left : left + side] = 7
-    return Picture(np.repeat((labels > 0)[..., None] * np.uint8(255), 3, axis=2), labels, labels > 0)
+    return Sample(np.repeat((labels > 0)[..., None] * np.uint8(255), 3, axis=2), labels, labels > 0)
 
 
-def lay(pictures: list[Picture], placements: list[Placement], canvas: tuple[int, int]) -> Batch:
-    return place(pile_of(pictures, 3, CPU), range(len(pictures)), placements, canvas)
+def lay(pictures: list[Sample], placements: list[CropTransform], canvas: tuple[int, int]) -> Batch:
+    return place(pack(pictures, 3, CPU), range(len(pictures)), placements, canvas)
 
 
 def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
-    given_one, batch = picture(20, 30), lay([picture(20, 30)], [Placement(1, 0, 0, flip=False)], (20, 30))
+    given_one, batch = picture(20, 30), lay([picture(20, 30)], [CropTransform(1, 0, 0, flip=False)], (20, 30))
     assert torch.equal((batch.images[0] * 255).round().byte().permute(1, 2, 0), torch.from_numpy(given_one.image))
     assert np.array_equal(batch.labels[0], given_one.labels)
     assert np.array_equal(batch.salient[0], given_one.salient)
@@ -44,7 +44,7 @@ def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
 
 
 def test_beyond_the_picture_lies_padding_that_is_ignored_black_and_outside_the_box():
-    batch = lay([picture(10, 12)], [Placement(1, -3, -2, flip=False)], (20, 20))
+    batch = lay([picture(10, 12)], [CropTransform(1, -3, -2, flip=False)], (20, 20))
     shown = inside(batch.boxes, (20, 20))[0]
     assert batch.boxes.tolist() == [[3, 2, 13, 14]]
     assert (batch.labels[0][~shown] == 255).all()
@@ -55,7 +55,7 @@ def test_beyond_the_picture_lies_padding_that_is_ignored_black_and_outside_the_b
 
 def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other():
     pictures = [picture(10, 12, 1), picture(16, 5, 2)]
-    still = Placement(1, 0, 0, flip=False)
+    still = CropTransform(1, 0, 0, flip=False)
     together = lay(pictures, [still, still], (16, 16))
     for row, each in enumerate(pictures):
         alone = lay([each], [still], (16, 16))
@@ -67,17 +67,17 @@ def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other()
 @pytest.mark.parametrize("layout", [random_crop, whole, unchanged])
 @given(st.sampled_from([(8, 600), (1, 400), (400, 1), (1, 1)]), st.integers(0, 2**16))
 def test_no_picture_is_so_thin_that_nothing_of_it_is_seen(layout, size, seed):
-    chance = Chance.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
+    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
     batch = lay([picture(*size)], [layout(chance, size, (64, 64))], (64, 64))
     assert inside(batch.boxes, (64, 64)).any()
 
 
 @pytest.mark.parametrize(("top", "left"), [(0, 0), (-4, -5), (3, 6)])
 def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, left):
-    still, mirrored = (lay([picture(16, 20)], [Placement(1, top, left, flip=f)], (24, 32)) for f in (False, True))
+    still, mirrored = (lay([picture(16, 20)], [CropTransform(1, top, left, flip=f)], (24, 32)) for f in (False, True))
     assert torch.equal(still.boxes, mirrored.boxes)
     first, last = int(still.boxes[0, 1]), int(still.boxes[0, 3])
-    back = lay([_flipped(picture(16, 20))], [Placement(1, top, left, flip=False)], (24, 32))
+    back = lay([_flipped(picture(16, 20))], [CropTransform(1, top, left, flip=False)], (24, 32))
     if left <= 0:  # the whole width is shown
         columns = slice(first, last)
         assert torch.equal(mirrored.labels[..., columns], still.labels[..., columns].flip(-1))
@@ -90,13 +90,13 @@ def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, l
 def test_half_of_the_images_are_flipped_and_none_where_that_is_switched_off(layout):
     rng = np.random.default_rng(0)
     for flip, low, high in ((True, 0.45, 0.55), (False, 0, 0)):
-        drawn = [layout(Chance.draw(rng, (0.5, 2.0), flip=flip), (20, 30), (16, 16)).flip for _ in range(2000)]
+        drawn = [layout(AugmentParams.draw(rng, (0.5, 2.0), flip=flip), (20, 30), (16, 16)).flip for _ in range(2000)]
         assert low <= sum(drawn) / len(drawn) <= high
 
 
-def _flipped(given_one: Picture) -> Picture:
+def _flipped(given_one: Sample) -> Sample:
     arrays = (given_one.image, given_one.labels, given_one.salient)
-    return Picture(*(np.ascontiguousarray(array[:, ::-1]) for array in arrays))
+    return Sample(*(np.ascontiguousarray(array[:, ::-1]) for array in arrays))
 
 
 @given(
@@ -106,7 +106,7 @@ def _flipped(given_one: Picture) -> Picture:
 def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, height, width, crop):
     rng = np.random.default_rng(seed)
     square = (int(rng.integers(0, height - 8)), int(rng.integers(0, width - 8)), 8)
-    placement = random_crop(Chance.draw(rng, (0.5, 2.0), flip=True), (height, width), crop)
+    placement = random_crop(AugmentParams.draw(rng, (0.5, 2.0), flip=True), (height, width), crop)
     batch = lay([telling(height, width, square)], [placement], crop)
     labels, image = batch.labels[0], batch.images[0].mean(0)
     assert (image[labels == 7] >= 0.249).all()  # bilinear mixes at edges only: half white there, a quarter at a corner
@@ -117,7 +117,7 @@ def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, heig
 
 @given(seed=st.integers(0, 10_000), height=st.integers(4, 90), width=st.integers(4, 90))
 def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width):
-    chance = Chance.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
+    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
     placement = random_crop(chance, (height, width), (32, 32))
     batch = lay([picture(height, width)], [placement], (32, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
@@ -129,7 +129,7 @@ def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width)
 @given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
 def test_a_whole_picture_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorter_side(seed, height, width):
     assume(0.5 * min(48 / height, 32 / width) * min(height, width) >= 1)
-    chance = Chance.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
+    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
     placement = whole(chance, (height, width), (48, 32))
     batch = lay([picture(height, width)], [placement], (48, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
@@ -140,18 +140,18 @@ def test_a_whole_picture_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorte
 
 def test_stored_labels_and_oracle_labels_travel_with_their_picture():
     plain = picture(8, 8)
-    remembered = Picture(plain.image, plain.labels, plain.salient, stored=np.array([True, False]))
-    still = Placement(1, 0, 0, flip=False)
+    remembered = Sample(plain.image, plain.labels, plain.salient, stored=np.array([True, False]))
+    still = CropTransform(1, 0, 0, flip=False)
     batch = lay([plain, remembered], [still, still], (8, 8))
     assert batch.stored.tolist() == [[False] * 3, [True, False, False]]  # a class learned since is not in it
     assert batch.full is None
-    oracle = Picture(plain.image, plain.labels, plain.salient, full=plain.labels)
-    laid = lay([oracle], [Placement(1, -2, 0, flip=True)], (10, 8))
+    oracle = Sample(plain.image, plain.labels, plain.salient, full=plain.labels)
+    laid = lay([oracle], [CropTransform(1, -2, 0, flip=True)], (10, 8))
     assert torch.equal(laid.full, laid.labels)
 
 
 def test_joined_batches_keep_their_rows():
-    still = Placement(1, 0, 0, flip=False)
+    still = CropTransform(1, 0, 0, flip=False)
     batches = [lay([picture(8, 8, seed)], [still], (8, 8)) for seed in range(3)]
     joined = join(batches)
     assert len(joined) == 3
@@ -160,8 +160,8 @@ def test_joined_batches_keep_their_rows():
 
 def test_from_one_pile_of_many_pictures_the_same_batch_is_cut_as_from_a_pile_of_its_own():
     pictures = [picture(10, 12, 1), picture(16, 5, 2), picture(7, 9, 3)]
-    placements = [Placement(1.3, 2, -1, flip=True), Placement(0.8, 0, 0, flip=False)]
-    pile = join_piles([pile_of(pictures[:2], 3, CPU), pile_of(pictures[2:], 3, CPU)])
+    placements = [CropTransform(1.3, 2, -1, flip=True), CropTransform(0.8, 0, 0, flip=False)]
+    pile = cat([pack(pictures[:2], 3, CPU), pack(pictures[2:], 3, CPU)])
     assert pile.sizes == ((10, 12), (16, 5), (7, 9))
     from_many, alone = place(pile, [2, 0], placements, (16, 16)), lay([pictures[2], pictures[0]], placements, (16, 16))
     for name in ("images", "boxes", "labels", "salient", "stored"):
@@ -173,7 +173,7 @@ def test_images_are_sampled_as_torch_samples_them(seed):
     rng = np.random.default_rng(seed)
     height, width = (int(side) for side in rng.integers(4, 40, 2))
     scale, top, left = rng.uniform(0.5, 2), rng.uniform(-9, 9), rng.uniform(-9, 9)
-    ours = lay([picture(height, width, seed)], [Placement(scale, top, left, flip=False)], (24, 32))
+    ours = lay([picture(height, width, seed)], [CropTransform(scale, top, left, flip=False)], (24, 32))
     y, x = ((torch.arange(n) + 0.5 + shift) / scale for n, shift in ((24, top), (32, left)))
     grid = torch.stack(torch.meshgrid(x * 2 / width - 1, y * 2 / height - 1, indexing="xy"), -1)[None].float()
     image = torch.from_numpy(picture(height, width, seed).image).permute(2, 0, 1)[None].float() / 255

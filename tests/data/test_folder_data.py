@@ -10,7 +10,7 @@ from ipseg.data.folder import FolderConfig
 from ipseg.data.pictures import find_images, read_image
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
@@ -103,10 +103,10 @@ def test_names_in_split_files_must_stay_inside_the_folder(make_folder_data, name
         opened(root)
 
 
-def first_view(root) -> StepView:
+def first_view(root) -> StepDataset:
     source = opened(root)
     scenario = ScenarioConfig(name="joint").build("folder", source.classes)
-    return StepView(source.train, scenario, scenario.steps[0])
+    return StepDataset(source.train, scenario, scenario.steps[0])
 
 
 def test_a_mask_with_a_value_beyond_the_classes_is_named_with_the_value(make_folder_data):
@@ -135,14 +135,14 @@ def test_an_image_and_a_mask_of_different_sizes_are_named(make_folder_data):
     root = make_folder_data()
     Image.new("RGB", (30, 20)).save(root / "images" / "picture_00.png")
     with pytest.raises(UserError, match="picture_00: its image 30x20, its mask 64x48"):
-        first_view(root).picture(0)
+        first_view(root).sample(0)
 
 
 def test_a_saliency_map_of_another_size_is_named(make_folder_data):
     root = make_folder_data()
     Image.new("L", (30, 20)).save(root / "saliency" / "picture_00.png")
     with pytest.raises(UserError, match="its saliency map 30x20"):
-        first_view(root).picture(0)
+        first_view(root).sample(0)
 
 
 @pytest.mark.parametrize("kind", ["images", "masks"])
@@ -151,17 +151,17 @@ def test_a_broken_file_is_named(make_folder_data, kind):
     path = root / kind / "picture_00.png"
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
-        first_view(root).picture(0)
+        first_view(root).sample(0)
     path.write_text("this is no picture")
     with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
-        first_view(root).picture(0)
+        first_view(root).sample(0)
 
 
 def test_a_missing_image_is_named_with_the_suffixes_looked_for(make_folder_data):
     root = make_folder_data()
     (root / "images" / "picture_00.png").unlink()
     with pytest.raises(UserError, match=r"picture_00 is missing \(looked for .jpg"):
-        first_view(root).picture(0)
+        first_view(root).sample(0)
 
 
 def test_a_photograph_is_turned_as_its_exif_says(tmp_path):

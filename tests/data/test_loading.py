@@ -16,8 +16,8 @@ from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loading import GIGABYTE, KeptPictures, read_ahead, room
 from ipseg.data.memory import ReplayMemory
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import AHEAD, BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine import experiment, trainer
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
@@ -46,11 +46,11 @@ class Counting:
         return self.split.image(index)
 
 
-def counting_view(*, oracle: bool = False) -> StepView:
-    return StepView(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
+def counting_view(*, oracle: bool = False) -> StepDataset:
+    return StepDataset(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
 
 
-def make_stream(view: StepView, keep: float = 0, workers: int = 0) -> BatchStream:
+def make_stream(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchStream:
     return BatchStream(
         view,
         ReplayMemory([], view.split, ()),
@@ -77,7 +77,7 @@ def test_a_kept_picture_is_the_picture(oracle):
     view = counting_view(oracle=oracle)
     kept = KeptPictures(view, EVERYTHING)
     for position in [*range(len(view))] * 2:
-        ours, read = kept.picture(position), view.picture(position)
+        ours, read = kept.sample(position), view.sample(position)
         assert ours.salient.dtype == bool
         for name in ("image", "labels", "salient", *(["full"] if oracle else [])):
             np.testing.assert_array_equal(getattr(ours, name), getattr(read, name))
@@ -87,7 +87,7 @@ def test_what_fits_is_read_once_and_the_rest_each_time():
     view = counting_view()
     kept = KeptPictures(view, 2 * A_PICTURE)
     for position in [*range(4)] * 3:
-        kept.picture(position)
+        kept.sample(position)
     counts = [view.split.read.count(view.indices[position]) for position in range(4)]
     assert counts == [1, 1, 3, 3]
     assert kept.left == 0
@@ -97,7 +97,7 @@ def test_without_room_nothing_is_kept():
     view = counting_view()
     kept = KeptPictures(view, 0)
     for _ in range(3):
-        kept.picture(0)
+        kept.sample(0)
     assert len(view.split.read) == 3
 
 
@@ -173,7 +173,7 @@ def test_batches_are_the_same_with_any_setting_from_any_start(keep, workers, sta
     view = counting_view()
     with make_stream(view, keep, workers).batches(range(start, 14)) as batches:
         for iteration, batch in enumerate(batches, start):
-            ours, theirs = vars(batch.crops), vars(plain[iteration].crops)
+            ours, theirs = vars(batch.inputs), vars(plain[iteration].inputs)
             assert all(torch.equal(ours[name], theirs[name]) for name in ("images", "boxes", "labels", "salient"))
     assert iteration == 13
     assert any(name.startswith("ipseg-reader") for name in view.split.threads) == bool(workers)

@@ -17,7 +17,7 @@ from ipseg.data.folder import FolderConfig
 from ipseg.data.held_out import Part
 from ipseg.data.memory import Entry, MemoryConfig, NoPictures, ReplayMemory
 from ipseg.data.memory_update import choose, update
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
@@ -66,8 +66,8 @@ def test_another_seed_chooses_other_pictures():
     assert len(chosen) == 5
 
 
-def view(step: int) -> StepView:
-    return StepView(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+def view(step: int) -> StepDataset:
+    return StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
 
 
 def nothing_else(_picture) -> list[str]:
@@ -90,7 +90,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     ]
     for index, entry in enumerate(loaded.entries):
         at = SOURCE.train.names.index(entry.name)
-        picture = loaded.picture(index)
+        picture = loaded.sample(index)
         assert np.array_equal(picture.image, SOURCE.train.image(at))
         assert np.array_equal(picture.salient, SOURCE.train.saliency(at))
         assert picture.stored.tolist() == [name in entry.classes for name in memory.order]
@@ -155,7 +155,7 @@ def test_copies_work_after_the_data_is_gone(tmp_path, make_folder_data):
     root = make_folder_data()
     source = FolderConfig(path=str(root)).build()
     scenario = ScenarioConfig(name="2-1").build("folder", source.classes)
-    base = StepView(source.train, scenario, scenario.steps[0])
+    base = StepDataset(source.train, scenario, scenario.steps[0])
     config = MemoryConfig(size=3, store="copy")
     memory = update(ReplayMemory([], source.train, ()), base, config, 0, nothing_else)
     memory.save(tmp_path / "memory", base, config)
@@ -163,7 +163,7 @@ def test_copies_work_after_the_data_is_gone(tmp_path, make_folder_data):
     shutil.rmtree(root / "images")
     shutil.rmtree(root / "masks")
     loaded = ReplayMemory.load(tmp_path / "memory", source.train)
-    assert all(np.array_equal(loaded.picture(i).image, image) for i, image in enumerate(images))
+    assert all(np.array_equal(loaded.sample(i).image, image) for i, image in enumerate(images))
 
 
 def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_path):
@@ -177,8 +177,8 @@ def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_pat
     moved = ReplayMemory.load(tmp_path / "there", NoPictures())
     assert [entry.name for entry in moved.entries] == [first, f"old/{second}", third]
     for index in range(3):
-        assert np.array_equal(moved.picture(index).image, memory.picture(index).image)
-        assert np.array_equal(moved.picture(index).salient, memory.picture(index).salient)
+        assert np.array_equal(moved.sample(index).image, memory.sample(index).image)
+        assert np.array_equal(moved.sample(index).salient, memory.sample(index).salient)
 
 
 @pytest.mark.parametrize("first", ["train", "val"])
@@ -217,14 +217,14 @@ def test_a_picture_that_is_gone_is_named(tmp_path):
     memory = ReplayMemory.load(tmp_path, other.train)
     lost = next(i for i, entry in enumerate(memory.entries) if entry.name not in other.train.names)
     with pytest.raises(UserError, match=f'no picture "{memory.entries[lost].name}"'):
-        memory.picture(lost)
+        memory.sample(lost)
 
 
 def test_a_picture_that_has_another_size_now_is_named(tmp_path):
     memory = kept(tmp_path)
     other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1, seed=57).build()
     with pytest.raises(UserError, match=f"{memory.entries[0].name} is no longer of the size"):
-        ReplayMemory.load(tmp_path, other.train).picture(0)
+        ReplayMemory.load(tmp_path, other.train).sample(0)
 
 
 def change(folder, **values) -> None:

@@ -12,8 +12,8 @@ from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.errors import UserError
 from ipseg.methods.base import replayed_labels
 from ipseg.methods.registry import method_config
@@ -25,8 +25,8 @@ ORDER = tuple(reversed(SOURCE.classes))  # learned otherwise than the data lists
 SCENARIO = ScenarioConfig(name="1-1", order=ORDER).build("scenes", SOURCE.classes)
 
 
-def view(step: int) -> StepView:
-    return StepView(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+def view(step: int) -> StepDataset:
+    return StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_
     for index, entry in enumerate(memory.entries):
         own = 1 + entry.step  # one class a step: the learned index of the class that the step learned
         expected = np.where(np.isin(truth(entry.name), [own, 255]), truth(entry.name), 0)
-        assert np.array_equal(memory.picture(index).labels, expected)
+        assert np.array_equal(memory.sample(index).labels, expected)
         met |= {entry.step} if (expected == own).any() else set()
     assert met == {0, 1}
     assert any(
@@ -68,7 +68,7 @@ def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_
             since = [1 + other for other in range(entry.step, step) if entry.name in names_of(other)]
             now = [1 + step] if entry.name in shown else []
             expected = np.where(np.isin(truth(entry.name), [*since, *now, 255]), truth(entry.name), 0)
-            assert np.array_equal(memory.picture(index).labels, expected)
+            assert np.array_equal(memory.sample(index).labels, expected)
             grown += len(np.unique(expected[expected != 255])) > 2
         kept = update(memory, view(step), config, 0, lambda _: [])
         kept.save(tmp_path / str(step), view(step), config, "annotated")
@@ -85,7 +85,7 @@ def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_pictu
     memory.show("current", view(2))
     met = False
     for index, entry in enumerate(memory.entries):
-        labels = memory.picture(index).labels
+        labels = memory.sample(index).labels
         assert set(np.unique(labels)) <= ({0, 3, 255} if entry.name in shown else {0})
         met = met or bool((labels == 3).any())
         if entry.name in shown:
@@ -94,24 +94,24 @@ def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_pictu
 
 
 def test_without_a_word_nothing_is_labelled(after_two_steps):
-    assert not any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+    assert not any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
     after_two_steps.show("sampled", view(2))
-    assert any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+    assert any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
     after_two_steps.show(None, view(2))
-    assert not any(after_two_steps.picture(i).labels.any() for i in range(len(after_two_steps)))
+    assert not any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
 
 
 def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(after_two_steps):
     """Published replay is off by one in several systems; here a class's index is the same in every step."""
     memory = after_two_steps
     memory.show("sampled", view(3))
-    plan = BatchPlan(1, rehearsed=12)
+    plan = BatchPlan(1, num_replayed=12)
     stream = BatchStream(
         view(3), memory, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
     batch = stream[0]
-    assert set(batch.crops.labels[:1].unique().tolist()) <= {0, 4, 255}
-    replayed = batch.crops.labels[batch.current :]
+    assert set(batch.inputs.labels[:1].unique().tolist()) <= {0, 4, 255}
+    replayed = batch.inputs.labels[batch.num_new :]
     assert {1, 2} <= set(replayed.unique().tolist()) <= {0, 1, 2, 255}
     inside = [set(picture.unique().tolist()) - {0, 255} for picture in replayed]
     assert all(len(classes) <= 1 for classes in inside)  # one class a step: never of two steps at once
@@ -120,11 +120,11 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
 def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(after_two_steps):
     """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
     after_two_steps.show(replayed_labels(method_config({"name": "ipseg"})), view(2))
-    plan = BatchPlan(1, wholes=12, image_level=1)
+    plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
     stream = BatchStream(
         view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
-    wholes = stream[0].wholes
+    wholes = stream[0].replay_images
     assert wholes is not None
     assert set(wholes.labels.unique().tolist()) - {0, 255} == {3}
 
@@ -136,7 +136,7 @@ def test_labels_are_stored_on_request_alone(tmp_path):
     memory = ReplayMemory.load(tmp_path, SOURCE.train)
     memory.show("sampled", view(1))
     with pytest.raises(UserError, match=r"stored without its pixel labels.*mem_labels.*current"):
-        memory.picture(0)
+        memory.sample(0)
 
 
 def test_labels_move_with_the_memory(after_two_steps, tmp_path):
@@ -146,7 +146,7 @@ def test_labels_move_with_the_memory(after_two_steps, tmp_path):
     for memory in (after_two_steps, moved):
         memory.show("sampled", view(2))
     for index in range(len(moved)):
-        assert np.array_equal(moved.picture(index).labels, after_two_steps.picture(index).labels)
+        assert np.array_equal(moved.sample(index).labels, after_two_steps.sample(index).labels)
 
 
 def test_labels_of_another_size_are_refused(after_two_steps):
@@ -154,7 +154,7 @@ def test_labels_of_another_size_are_refused(after_two_steps):
     Image.new("L", (3, 3)).save(entry.folder / "labels" / f"{entry.name}.png")
     after_two_steps.show("sampled", view(2))
     with pytest.raises(UserError, match="not of the size of its picture"):
-        after_two_steps.picture(0)
+        after_two_steps.sample(0)
 
 
 def test_what_was_not_labelled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
@@ -167,18 +167,18 @@ def test_what_was_not_labelled_when_it_was_stored_stays_so(after_two_steps, tmp_
     Image.fromarray(stored).save(entry.folder / "labels" / f"{entry.name}.png")
     expected = np.where(stored == 255, 255, np.where(np.isin(truth(entry.name), [3, 255]), truth(entry.name), 0))
     after_two_steps.show("annotated", view(2))
-    assert np.array_equal(after_two_steps.picture(index).labels, expected)
+    assert np.array_equal(after_two_steps.sample(index).labels, expected)
     after_two_steps.save(tmp_path / "saved", view(2), MemoryConfig(), "annotated")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "saved" / "labels" / f"{entry.name}.png")), expected)
 
 
 @pytest.fixture
-def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepView]:
+def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
     """A memory with copies of pictures that the data has in another size now, and the next step's view of these."""
     scenario, views = ScenarioConfig(name="1-1").build("folder", ("red", "green", "blue")), []
     for name, step, size in (("before", 0, (48, 64)), ("after", 1, (24, 32))):
         train = FolderConfig(path=str(make_folder_data(name, size=size))).build().train
-        views.append(StepView(train, scenario, scenario.steps[step]))
+        views.append(StepDataset(train, scenario, scenario.steps[step]))
     config = MemoryConfig(size=30, store="copy")
     memory = update(ReplayMemory([], views[0].split, ()), views[0], config, 0, lambda _: [])
     memory.save(tmp_path / "memory", views[0], config, "annotated")
@@ -196,7 +196,7 @@ def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resi
         memory.show(labels, now)
     why = rf"{memory.entries[index].name} is no longer of the size it had when it was stored \(64x48, now 32x24\)"
     with pytest.raises(UserError, match=why):
-        memory.picture(index)
+        memory.sample(index)
 
 
 def test_a_memory_is_not_saved_with_labels_of_two_sizes(resized, tmp_path):

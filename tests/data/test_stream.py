@@ -12,8 +12,8 @@ from ipseg.data.augment import random_crop, whole
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream, Share
-from ipseg.data.view import StepView
 from ipseg.scenario.split import ScenarioConfig
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory) -> ReplayMemory:
     """Four remembered pictures of the base step."""
-    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[0])
+    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[0])
     entries = [Entry(view.name(i), view.classes_in(i), 0) for i in range(4)]
     folder = tmp_path_factory.mktemp("memory")
     ReplayMemory(entries, SOURCE.train, SCENARIO.steps[0].seen).save(folder, view, MemoryConfig())
@@ -32,13 +32,13 @@ def memory(tmp_path_factory) -> ReplayMemory:
 
 
 def stream(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchStream:
-    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[step])
-    plan = plan or BatchPlan(2, rehearsed=1, wholes=3)
+    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+    plan = plan or BatchPlan(2, num_replayed=1, num_replay_images=3)
     return BatchStream(view, memory, plan, crop=(32, 32), scales=(0.5, 2), flip=True, seed=seed, device=CPU)
 
 
 def same(one: StepBatch, other: StepBatch) -> bool:
-    pairs = [(one.crops, other.crops), (one.wholes, other.wholes)]
+    pairs = [(one.inputs, other.inputs), (one.replay_images, other.replay_images)]
     return all(torch.equal(vars(a)[key], vars(b)[key]) for a, b in pairs for key in ("images", "labels", "boxes"))
 
 
@@ -60,7 +60,7 @@ def test_seed_step_and_iteration_each_change_the_batch(memory):
 
 @pytest.mark.parametrize(("current", "wholes"), [(2, 3), (7, 1), (1, 0)])
 def test_one_pass_shows_every_picture_of_the_step_and_every_whole_remembered_one(memory, current, wholes, monkeypatch):
-    given, laid = stream(memory, plan=BatchPlan(current, rehearsed=1, wholes=wholes)), []
+    given, laid = stream(memory, plan=BatchPlan(current, num_replayed=1, num_replay_images=wholes)), []
     plain = BatchStream._lay
 
     def lay(self, layout, rows, *rest):
@@ -76,7 +76,7 @@ def test_one_pass_shows_every_picture_of_the_step_and_every_whole_remembered_one
     assert crops >= set(range(size))
     assert wholly == (set(range(size, size + len(memory))) if wholes else set())
     again = given.one_pass()
-    assert all(torch.equal(one.crops.images, next(again).crops.images) for one in batches)
+    assert all(torch.equal(one.inputs.images, next(again).inputs.images) for one in batches)
 
 
 @pytest.mark.parametrize("current", [1, 3, 4])
@@ -92,16 +92,16 @@ def test_every_picture_is_visited_equally_often(memory, current):
 
 def test_a_batch_is_made_up_as_planned(memory):
     batch = stream(memory)[0]
-    assert (len(batch.crops), batch.current, len(batch.wholes)) == (3, 2, 3)
-    assert not batch.crops.stored[:2].any()
-    assert batch.crops.stored[2:].any(1).all()
-    assert set(batch.crops.labels[2:].unique().tolist()) <= {0, 255}  # nothing is annotated in memory
-    assert batch.crops.stored.shape[1] == len(SCENARIO.steps[1].seen)
+    assert (len(batch.inputs), batch.num_new, len(batch.replay_images)) == (3, 2, 3)
+    assert not batch.inputs.stored[:2].any()
+    assert batch.inputs.stored[2:].any(1).all()
+    assert set(batch.inputs.labels[2:].unique().tolist()) <= {0, 255}  # nothing is annotated in memory
+    assert batch.inputs.stored.shape[1] == len(SCENARIO.steps[1].seen)
 
 
 def test_whole_pictures_from_memory_are_not_cropped(memory):
     for iteration in range(4):
-        wholes = stream(memory)[iteration].wholes
+        wholes = stream(memory)[iteration].replay_images
         height, width = (wholes.boxes[:, 2:] - wholes.boxes[:, :2]).unbind(1)
         assert torch.allclose(height * 48, width * 32, rtol=1e-3)  # 32 x 48 keeps its shape: nothing is cut off
 
@@ -109,7 +109,7 @@ def test_whole_pictures_from_memory_are_not_cropped(memory):
 def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fits(memory):
     """Few are remembered and each is seen often: always alike, the network would know them by heart."""
     largest = 32 * 32 / 48  # as high as a picture of 32 x 48 is on a canvas of 32 x 32
-    heights = torch.cat([stream(memory)[iteration].wholes.boxes for iteration in range(20)])
+    heights = torch.cat([stream(memory)[iteration].replay_images.boxes for iteration in range(20)])
     heights = heights[:, 2] - heights[:, 0]
     assert heights.max() <= largest + 1e-3
     assert heights.max() > 0.9 * largest
@@ -117,17 +117,17 @@ def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fit
 
 
 def test_without_wholes_there_are_none(memory):
-    assert stream(memory, plan=BatchPlan(2))[0].wholes is None
+    assert stream(memory, plan=BatchPlan(2))[0].replay_images is None
 
 
 def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
-    assert len(stream(memory, plan=BatchPlan(1, rehearsed=7))[0].crops) == 8
+    assert len(stream(memory, plan=BatchPlan(1, num_replayed=7))[0].inputs) == 8
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])  # 7: each has one picture, be it current or replayed
 def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, processes):
-    plan = BatchPlan(4, rehearsed=3, wholes=7, image_level=2)
-    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+    plan = BatchPlan(4, num_replayed=3, num_replay_images=7, num_posterior=2)
+    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
 
     def batch(share: Share) -> StepBatch:
         settings = {"crop": (32, 32), "scales": (0.5, 2), "flip": True, "seed": 0, "device": CPU}
@@ -135,30 +135,30 @@ def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, proces
             return next(batches)
 
     whole, shares = batch(Share()), [batch(Share(rank, processes)) for rank in range(processes)]
-    assert sum(share.current for share in shares) == whole.current
-    assert sum(share.image_level for share in shares) == whole.image_level
+    assert sum(share.num_new for share in shares) == whole.num_new
+    assert sum(share.num_posterior for share in shares) == whole.num_posterior
     for rank, share in enumerate(shares):
-        assert torch.equal(share.crops.images, whole.crops.images[rank::processes])
-        assert torch.equal(share.wholes.labels, whole.wholes.labels[rank::processes])
+        assert torch.equal(share.inputs.images, whole.inputs.images[rank::processes])
+        assert torch.equal(share.replay_images.labels, whole.replay_images.labels[rank::processes])
 
 
 @pytest.mark.parametrize("processes", [1, 2, 4])  # 4: one has no current picture in a batch
 def test_pictures_come_once_each_and_whole(memory, processes):
-    view = StepView(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
     shown = []
     for rank in range(processes):
-        plan, share = BatchPlan(3, rehearsed=1), Share(rank, processes)
+        plan, share = BatchPlan(3, num_replayed=1), Share(rank, processes)
         own = BatchStream(
             view, memory, plan, crop=(40, 48), scales=(0.5, 2), flip=True, seed=0, device=CPU, share=share
         )
         for batch in own.pictures():
-            assert len(batch.crops) == batch.current <= max(1, len(share(3)))
-            assert torch.equal(batch.crops.boxes, torch.tensor([[0.0, 0.0, 32.0, 48.0]]).expand(batch.current, 4))
-            shown += [(image * 255).round().byte() for image in batch.crops.images[:, :, :32].permute(0, 2, 3, 1)]
-    expected = Counter(view.picture(i).image.tobytes() for i in range(len(view)))
+            assert len(batch.inputs) == batch.num_new <= max(1, len(share(3)))
+            assert torch.equal(batch.inputs.boxes, torch.tensor([[0.0, 0.0, 32.0, 48.0]]).expand(batch.num_new, 4))
+            shown += [(image * 255).round().byte() for image in batch.inputs.images[:, :, :32].permute(0, 2, 3, 1)]
+    expected = Counter(view.sample(i).image.tobytes() for i in range(len(view)))
     assert Counter(image.numpy().tobytes() for image in shown) == expected
 
 
 def test_a_picture_larger_than_the_canvas_is_shrunk(memory):
     batch = next(stream(memory).pictures())
-    assert torch.allclose(batch.crops.boxes[0], torch.tensor([0.0, 0.0, 32 * 2 / 3, 32.0]))
+    assert torch.allclose(batch.inputs.boxes[0], torch.tensor([0.0, 0.0, 32 * 2 / 3, 32.0]))

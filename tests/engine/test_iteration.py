@@ -7,8 +7,8 @@ import torch
 
 from ipseg.data.loading import resident
 from ipseg.data.memory import ReplayMemory
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine.experiment import run
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -27,7 +27,7 @@ def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchStream]:
     method.begin_step(scenario.steps[0])
     method.network.to(torch.device(device), memory_format=torch.channels_last)
     stream = BatchStream(
-        StepView(source.train, scenario, scenario.steps[0]),
+        StepDataset(source.train, scenario, scenario.steps[0]),
         ReplayMemory([], source.train, ()),
         method.plan(training.batch_size, 0),
         crop=training.crop,

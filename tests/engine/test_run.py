@@ -375,10 +375,11 @@ def test_a_step_trains_on_batches_planned_after_its_preparation(
 ):
     """With fixed views `prepare` computes the features of replayed images for the posterior: no batch needs them."""
     trained = []
-    monkeypatch.setattr(experiment, "train_step", lambda _method, stream, *_, **__: trained.append(stream[0].wholes))
+    monkeypatch.setattr(experiment, "train_step", lambda _method, stream, *_, **__: trained.append(stream[0]))
     tiny_settings["method"] |= {"posterior_views": views}
     run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
-    assert [wholes is not None for wholes in trained] == [False, replayed_for_the_posterior, replayed_for_the_posterior]
+    replays = [batch.replay_images is not None for batch in trained]
+    assert replays == [False, replayed_for_the_posterior, replayed_for_the_posterior]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

@@ -94,7 +94,7 @@ class Subject:
 
     def prepare(self) -> None:
         """What a method does before the first iteration."""
-        count = self.plan().current
+        count = self.plan().num_new
         passes = -(-len(self.inputs.steps[self.step.index]) // count)
         prepare(self.method, (self.batch(iteration) for iteration in range(passes)))
 
@@ -129,10 +129,11 @@ class Subject:
         def some(rows: list[int], count: int, offset: int = 0) -> list[int]:
             return [rows[(offset + iteration * count + i) % len(rows)] for i in range(count)]
 
-        current = some(inputs.steps[self.step.index], plan.current)
-        crops = self.rows(current + some(inputs.memory, plan.rehearsed), plan.rehearsed)
-        wholes = self.rows(some(inputs.memory, plan.wholes, offset=1), plan.wholes) if plan.wholes else None
-        return StepBatch(crops, plan.current, wholes, plan.image_level)
+        current = some(inputs.steps[self.step.index], plan.num_new)
+        crops = self.rows(current + some(inputs.memory, plan.num_replayed), plan.num_replayed)
+        more = plan.num_replay_images
+        replay_images = self.rows(some(inputs.memory, more, offset=1), more) if more else None
+        return StepBatch(crops, plan.num_new, replay_images, plan.num_posterior)
 
     def rows(self, rows: list[int], replayed: int) -> Batch:
         """Images with what the step may see of them; the last ones come from memory."""

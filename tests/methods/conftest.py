@@ -83,7 +83,7 @@ def make_batch(labels: list[int], seed: int = 0, count: int = 2, size: int = 64,
 @pytest.fixture
 def batch() -> StepBatch:
     """Step 1's: dog (learned index 3) among background."""
-    return StepBatch(make_batch([0, 3]), current=2, image_level=2)
+    return StepBatch(make_batch([0, 3]), num_new=2, num_posterior=2)
 
 
 @pytest.fixture

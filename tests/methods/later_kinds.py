@@ -140,11 +140,11 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
         return self.network.sums / self.network.counts.clamp(min=1)[:, None]
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
-        seen = self.network(batch.crops.images, batch.crops.boxes)
+        seen = self.network(batch.inputs.images, batch.inputs.boxes)
         self._add(seen, batch)
         parts = {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
         if self.previous is not None:
-            said = self.seen_before(batch.crops).logits.argmax(1)
+            said = self.seen_before(batch.inputs).logits.argmax(1)
             apart = (seen.stages[-1].float() - self.means()[said].movedim(-1, 1)).square().mean(1)
             parts["prototypes"] = (apart * (said > 0)).sum() / everywhere((said > 0).sum())
         return parts
@@ -155,13 +155,13 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
         for buffer in (self.network.sums, self.network.counts):
             buffer[1 + len(self.step.old) :] = 0
         for batch in batches:
-            self._add(self.network(batch.crops.images, batch.crops.boxes), batch)
+            self._add(self.network(batch.inputs.images, batch.inputs.boxes), batch)
 
     @torch.no_grad()
     def _add(self, seen: Seen, batch: StepBatch) -> None:
         """Count features where this step's classes are annotated; old classes' stay as their steps left them."""
         features, first = seen.stages[-1].float(), 1 + len(self.step.old)
-        labels = F.interpolate(batch.crops.labels[:, None].float(), features.shape[-2:])[:, 0]
+        labels = F.interpolate(batch.inputs.labels[:, None].float(), features.shape[-2:])[:, 0]
         own = (labels[..., None] == torch.arange(first, 1 + len(self.step.seen), device=labels.device)).float()
         found = torch.cat([torch.einsum("bchw,bhwk->kc", features, own), own.sum((0, 1, 2))[:, None]], dim=1)
         found = summed(found)  # each process sees its share
@@ -210,7 +210,7 @@ class Proposals(SoftmaxMethod[ProposalsConfig]):
         self.network.proposer.eval()
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
-        return {"segmentation": pixel_ce(self._logits(batch.crops.images, batch.crops.boxes), self.labels(batch))}
+        return {"segmentation": pixel_ce(self._logits(batch.inputs.images, batch.inputs.boxes), self.labels(batch))}
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:

@@ -15,8 +15,8 @@ from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine import experiment, start
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
@@ -75,10 +75,10 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         )
         folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
         if not folder.exists():
-            base = StepView(SOURCE.train, scenario_of(name), steps[0])
+            base = StepDataset(SOURCE.train, scenario_of(name), steps[0])
             kept = update(ReplayMemory([], SOURCE.train, ()), base, config, 0, lambda _: [])
             kept.save(folder, base, config, labels)
-        view, memory = StepView(split, scenario_of(name), step), ReplayMemory.load(folder, split)
+        view, memory = StepDataset(split, scenario_of(name), step), ReplayMemory.load(folder, split)
         memory.show(labels, view)
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
         stream = BatchStream(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
@@ -161,8 +161,8 @@ def test_pictures_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name
     method = build(name, 1 if name == "joint" else 2)
     (batch,) = batches(name, count=1)
     value = scenario_of(name).steps[min(1, len(scenario_of(name).steps) - 1)]
-    filled = torch.full_like(batch.crops.labels, len(value.seen) if label == "new" else label)
-    batch = replace(batch, crops=replace(batch.crops, labels=filled))
+    filled = torch.full_like(batch.inputs.labels, len(value.seen) if label == "new" else label)
+    batch = replace(batch, inputs=replace(batch.inputs, labels=filled))
     losses = train(method, [batch, batch])
     assert all(np.isfinite(value) for parts in losses for value in parts.values())
     assert all(torch.isfinite(parameter).all() for parameter in method.network.parameters())
@@ -300,7 +300,7 @@ def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_n
     source, shown = recipe.data.build(), []
 
     def round_off(method: Any, batches: Any) -> None:
-        shown.append(sum(batch.current for batch in batches))
+        shown.append(sum(batch.num_new for batch in batches))
         if len(shown) == 2:
             raise Killed  # after the last iteration of step 1, before its weights are saved
         with torch.no_grad():

@@ -43,7 +43,7 @@ def test_everything_learns_and_slower_after_the_base_step(finetune, scenario):
 
 def test_the_loss_is_cross_entropy_on_the_steps_labels(finetune, batch, scenario):
     finetune.begin_step(scenario.steps[1])
-    crops = batch.crops
+    crops = batch.inputs
     finetune.network.eval()
     logits = finetune.network(crops.images).enlarged()
     expected = torch.nn.functional.cross_entropy(logits, crops.labels, ignore_index=255)
@@ -57,9 +57,9 @@ def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, sce
     replaying.begin_step(scenario.steps[0])
     assert replaying.plan(16, memory=100) == BatchPlan(16)  # in the base step there is nothing to remember
     replaying.begin_step(scenario.steps[1])
-    assert replaying.plan(16, memory=100) == BatchPlan(12, rehearsed=4)
+    assert replaying.plan(16, memory=100) == BatchPlan(12, num_replayed=4)
     assert replaying.plan(16, memory=0) == BatchPlan(16)
-    assert replaying.plan(2, memory=100) == BatchPlan(1, rehearsed=1)  # a small share is not none
+    assert replaying.plan(2, memory=100) == BatchPlan(1, num_replayed=1)  # a small share is not none
     assert FinetuneConfig(rehearsal=0.9).build(MODEL).plan(1, memory=5) == BatchPlan(1)
 
 

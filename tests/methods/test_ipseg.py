@@ -33,7 +33,7 @@ def unchanged(before: dict[str, torch.Tensor], module: nn.Module) -> bool:
 
 def test_in_the_base_step_everything_learns(make_method, hand_made):
     method = make_method(step=0)
-    batch = StepBatch(hand_made([0, 1, 2], classes=2), current=2, image_level=2)
+    batch = StepBatch(hand_made([0, 1, 2], classes=2), num_new=2, num_posterior=2)
     parts = (method.network.encoder, method.network.permanent, method.network.temporary[0], method.network.posterior)
     before = [state(part) for part in parts]
     learn(method, batch, 1)
@@ -75,7 +75,7 @@ def test_later_batch_statistics_rest_everywhere_and_dropout_is_the_posteriors_an
 
 def test_the_official_encoder_draws_dropout_for_the_losses_but_not_for_teacher_and_prediction(make_method, batch):
     method = make_method(step=1, variant="official")
-    images = batch.crops.images
+    images = batch.inputs.images
     labels, scores = method.pseudo_labels(images), method.predict(images).scores
     taught = []
     original = method._teacher_labels
@@ -87,7 +87,7 @@ def test_the_official_encoder_draws_dropout_for_the_losses_but_not_for_teacher_a
         assert method.network.encoder.training  # still, for the images of the next batch
     assert losses[0] != losses[1]
     assert torch.equal(taught[0], taught[1])
-    assert torch.equal(taught[0], labels.where((labels <= 2) & (batch.crops.labels == 0), 0))
+    assert torch.equal(taught[0], labels.where((labels <= 2) & (batch.inputs.labels == 0), 0))
     assert torch.equal(method.predict(images).scores, scores)
 
 
@@ -145,7 +145,7 @@ def test_a_new_head_begins_as_the_permanent_branch_its_classes_as_unknown_object
     rows = [0, 1, 0] if decoupling else [0]  # c_f, c'_b and the class, which was an unknown object until now
     assert torch.equal(network.temporary[2].classifier.weight, network.permanent.classifier.weight[rows])
     with torch.no_grad():
-        features = network.eval().encoder(batch.crops.images)
+        features = network.eval().encoder(batch.inputs.images)
         new, permanent = (logits_of(head, features) for head in (network.temporary[2], network.permanent))
     assert torch.allclose(new, permanent[:, rows], atol=1e-5)
 
@@ -190,7 +190,7 @@ def at_step(step: int, **settings):
 
 def test_the_authors_ratio_gives_the_posterior_one_current_picture_of_sixteen_in_15_1():
     plan = at_step(1).plan(16, memory=100)
-    assert plan == BatchPlan(current=8, rehearsed=8, wholes=15, image_level=1)
+    assert plan == BatchPlan(num_new=8, num_replayed=8, num_replay_images=15, num_posterior=1)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_new_images_for_the_posterior_are_a_share_of_the_batch_as_new_classes_ar
     planner = at_step(1)
     planner.step = describe(scenario).steps[step]
     plan = planner.plan(16, memory=100)
-    assert plan.image_level == max(1, new)
-    assert plan.image_level + plan.wholes == 16
+    assert plan.num_posterior == max(1, new)
+    assert plan.num_posterior + plan.num_replay_images == 16
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_new_images_for_the_posterior_are_a_share_of_the_batch_as_new_classes_ar
     [
         ({"rehearsal": 0.0}, BatchPlan(16, 0, 15, 1)),
         ({"rehearsal": 0.25}, BatchPlan(12, 4, 15, 1)),
-        ({"variant": "official"}, BatchPlan(8, 8, 15, 1, wholes_cropped=True)),
+        ({"variant": "official"}, BatchPlan(8, 8, 15, 1, crop_replay_images=True)),
         ({"image_posterior": False}, BatchPlan(8, 8, 0)),
     ],
 )
@@ -223,15 +223,15 @@ def test_shares_of_a_batch_are_settings(settings, plan):
 
 
 def test_without_memory_and_in_the_base_step_all_pictures_are_current():
-    assert at_step(1).plan(16, memory=0) == BatchPlan(16, image_level=16)
-    assert at_step(0).plan(16, memory=100) == BatchPlan(16, image_level=16)
+    assert at_step(1).plan(16, memory=0) == BatchPlan(16, num_posterior=16)
+    assert at_step(0).plan(16, memory=100) == BatchPlan(16, num_posterior=16)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_smallest_batch_still_holds_a_current_picture(size):
     plan = at_step(1, rehearsal=0.9).plan(size, memory=3)
-    assert plan.current >= 1
-    assert plan.wholes >= 1  # without any the posterior would forget
+    assert plan.num_new >= 1
+    assert plan.num_replay_images >= 1  # without any the posterior would forget
 
 
 # ---- the loss and the answer ----------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_without_the_posterior_there_is_neither_branch_nor_loss(make_method, bat
     method = make_method(image_posterior=False)
     assert method.network.posterior is None
     assert set(method.loss(batch)) == {"temporary", "permanent"}
-    prediction = method.predict(batch.crops.images)
+    prediction = method.predict(batch.inputs.images)
     assert prediction.posterior is None
     assert torch.equal(prediction.scores, prediction.pixel)
 
@@ -290,7 +290,7 @@ def test_the_answer_is_equations_3_8_and_9(make_method, hand_made):
 
 def test_a_pseudo_label_counts_from_a_probability_of_seven_tenths(make_method, batch):
     method = make_method()
-    images = batch.crops.images
+    images = batch.inputs.images
     with torch.no_grad():
         features = method.network.eval().encoder(images)
         heads = (logits_of(head, features)[:, 2:] for head in method.network.temporary)

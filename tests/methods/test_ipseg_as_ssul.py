@@ -26,7 +26,7 @@ def scores(network, images: torch.Tensor, heads: list) -> torch.Tensor:
 
 def test_with_everything_off_the_loss_is_that_of_ssul(make_method, batch):
     method = make_method(step=1, **OFF)
-    network, crops = method.network, batch.crops
+    network, crops = method.network, batch.inputs
     before = [network.permanent, *network.temporary[:-1]]  # as it stood after the base step: nothing has moved yet
     with torch.no_grad():
         confidence, best = scores(network.eval(), crops.images, before).sigmoid().max(1)
@@ -52,7 +52,7 @@ def test_with_everything_off_the_loss_is_that_of_ssul(make_method, batch):
 
 def test_with_everything_off_unknown_joins_the_background_at_inference(make_method, batch):
     method = make_method(step=1, **OFF)
-    images = batch.crops.images
+    images = batch.inputs.images
     with torch.no_grad():
         said = scores(method.network.eval(), images, [method.network.permanent, *method.network.temporary]).sigmoid()
     expected = torch.cat([said[:, :1] + said[:, 1:2], said[:, 2:]], 1)
@@ -69,7 +69,7 @@ def test_ssuls_heads_have_channels_for_their_classes_only(make_method):
 def replaying(hand_made) -> StepBatch:
     """Two images of step 1 with a dog (3), then two from memory, of which one has the dog too."""
     crops = join([hand_made([0, 3], seed=1), hand_made([0], count=1, seed=2), hand_made([0, 3], count=1, seed=3)])
-    return StepBatch(crops, current=2)
+    return StepBatch(crops, num_new=2)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_switched_off_with_small_heads_it_has_the_loss_gradients_and_scores_of_s
     convolution = [head.trunk.block[0].weight.grad for head in (mine, unknown, background)]
     assert convolution[0].any()
     assert torch.allclose(convolution[0], convolution[1] + convolution[2], rtol=1e-4, atol=1e-8)
-    images = replaying.crops.images
+    images = replaying.inputs.images
     assert torch.allclose(ours.predict(images).scores, theirs.predict(images).scores, atol=1e-6)
     assert torch.equal(ours.predict(images).labels, theirs.predict(images).labels)
 

@@ -100,7 +100,7 @@ def test_the_posterior_learns_from_some_new_crops_and_all_images_beside_never_fr
     method = make_method(min_class_area=0.05)
     crops, wholes = hand_made([0, 3], count=5, seed=1), hand_made([0], count=4, seed=2)
     wholes = replace(wholes, stored=torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 0]]).bool())
-    loss = method.loss(StepBatch(crops, 3, wholes, image_level=2))["posterior"]
+    loss = method.loss(StepBatch(crops, 3, wholes, num_posterior=2))["posterior"]
     with torch.no_grad():
         images = torch.cat([crops.images[:2], wholes.images])
         logits = method.network.posterior(method.network.encoder(images).pooled)

@@ -24,7 +24,7 @@ def learned(method) -> None:
 
 def test_no_batch_is_made_for_the_posterior_and_no_loss_trains_it(make_method, batch):
     method = make_method(step=1, **LDA)
-    assert method.plan(16, memory=100) == BatchPlan(8, rehearsed=8)
+    assert method.plan(16, memory=100) == BatchPlan(8, num_replayed=8)
     assert method.plan(16, memory=0) == BatchPlan(16)
     assert set(method.loss(batch)) == {"temporary", "permanent"}
     before = {name: tensor.clone() for name, tensor in method.network.posterior.state_dict().items()}
@@ -37,9 +37,9 @@ def test_it_learns_from_the_images_of_the_step_when_the_step_ends(make_method, b
     posterior = method.network.posterior
     assert torch.equal(posterior.weight, torch.zeros_like(posterior.weight))
     method.end_step([batch, batch])
-    assert int(posterior.pictures) == 2 * len(batch.crops)
+    assert int(posterior.pictures) == 2 * len(batch.inputs)
     new = len(method.step.old)  # the step's class, after the old ones
-    assert int(posterior.pictures_of[new]) == 2 * int((batch.crops.labels == 1 + new).any(2).any(1).sum())
+    assert int(posterior.pictures_of[new]) == 2 * int((batch.inputs.labels == 1 + new).any(2).any(1).sum())
     assert not posterior.pictures_of[:new].any()  # classes of other steps count as absent
 
 
@@ -60,7 +60,7 @@ def test_the_base_step_teaches_the_backbone_of_the_heads_and_never_the_frozen_on
     method = make_method(step=0, backbone_lr=1.0, **LDA)
     encoder = method.network.encoder
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    learn(method, StepBatch(hand_made([0, 1], classes=2), current=2))
+    learn(method, StepBatch(hand_made([0, 1], classes=2), num_new=2))
     changed = {name for name, tensor in encoder.state_dict().items() if not torch.equal(tensor, before[name])}
     assert any(name.startswith("backbone") and name.endswith("running_mean") for name in changed)
     assert not any(name.startswith("still") for name in changed)
@@ -138,7 +138,7 @@ def test_its_decoder_learns_and_nothing_that_is_older(make_method, hand_made, sc
     old = method.predict(images).pixel[:, 1:]
     method.begin_step(scenario.steps[2])
     kept = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    learn(method, StepBatch(hand_made([0, 4], classes=4), current=2))
+    learn(method, StepBatch(hand_made([0, 4], classes=4), num_new=2))
     changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, kept[name])}
     assert any(name.startswith("temporary.2.decoder") for name in changed)
     assert not any(name.startswith(("encoder", "temporary.0", "temporary.1")) for name in changed)

@@ -37,7 +37,7 @@ def test_a_recorded_network_labels_pictures_as_a_plain_one(make_method, hand_mad
 
 def test_a_gate_changes_no_loss_for_every_head_teaches(make_method, hand_made):
     crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=2, seed=2)
-    batch = StepBatch(crops, 4, wholes, image_level=2)
+    batch = StepBatch(crops, 4, wholes, num_posterior=2)
     every, gated = (make_method(gate=gate).loss(batch) for gate in ("none", "exact"))
     assert every.keys() == gated.keys()
     assert all(torch.equal(every[name], gated[name]) for name in every)
@@ -54,7 +54,7 @@ def test_one_pass_over_all_images_gives_what_a_pass_for_each_use_gives(make_meth
     crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=3, seed=2)
     passes = []
     method.network.encoder.register_forward_hook(lambda *_: passes.append(1))
-    loss = method.loss(StepBatch(crops, 4, wholes, image_level=1))
+    loss = method.loss(StepBatch(crops, 4, wholes, num_posterior=1))
     assert len(passes) == 1
     network = method.network
     with torch.no_grad():
@@ -74,28 +74,28 @@ def test_one_pass_over_all_images_gives_what_a_pass_for_each_use_gives(make_meth
 def test_fixed_views_are_seen_once_and_teach_what_the_pictures_taught(make_method, hand_made):
     method = make_method(posterior_views="fixed")
     crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=1, seed=2)
-    batch = StepBatch(crops, 4, join([wholes] * 3), image_level=1)
+    batch = StepBatch(crops, 4, join([wholes] * 3), num_posterior=1)
     before = method.plan(4, memory=5)
     method.train_mode()
     taught = method.loss(batch)
     method.prepare(iter([batch, batch]))
-    assert (before.wholes, method.plan(4, memory=5).wholes) == (3, 0)
+    assert (before.num_replay_images, method.plan(4, memory=5).num_replay_images) == (3, 0)
     passed = []
     method.network.encoder.register_forward_hook(lambda _, given, __: passed.append(len(given[0])))
     method.train_mode()
-    again = method.loss(StepBatch(crops, 4, None, image_level=1))
+    again = method.loss(StepBatch(crops, 4, None, num_posterior=1))
     assert passed == [4]
     assert all(torch.allclose(taught[name], again[name], atol=1e-6) for name in taught)
 
 
 def test_random_views_are_not_kept_and_a_new_step_forgets_those_of_the_last(make_method, hand_made, scenario):
-    batch = StepBatch(hand_made([0, 3], count=4), 4, hand_made([0], count=2), image_level=2)
+    batch = StepBatch(hand_made([0, 3], count=4), 4, hand_made([0], count=2), num_posterior=2)
     method = make_method()
     method.prepare(iter([batch]))
-    assert method.plan(4, memory=5).wholes > 0
+    assert method.plan(4, memory=5).num_replay_images > 0
     method = make_method(posterior_views="fixed")
     method.plan(4, memory=2)
     method.prepare(iter([batch]))
-    assert method.plan(4, memory=2).wholes == 0
+    assert method.plan(4, memory=2).num_replay_images == 0
     method.begin_step(scenario.steps[2])
-    assert method.plan(4, memory=5).wholes > 0
+    assert method.plan(4, memory=5).num_replay_images > 0

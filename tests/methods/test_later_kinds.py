@@ -179,7 +179,7 @@ def test_branches_and_the_layer_they_become_say_the_same_and_the_next_step_build
     torch.stack(list(method.loss(batch).values())).sum().backward()
     assert all(parameter.grad is not None for parameter in learning)
     torch.optim.SGD(learning, lr=0.5).step()
-    images = batch.crops.images
+    images = batch.inputs.images
     before = method.predict(images).scores
     kept = method.layer[0].kept.weight.clone()
     end_step(method, iter([]))
@@ -225,8 +225,8 @@ def test_a_prototype_is_the_mean_over_one_pass_with_the_trained_network(scenario
     method.loss(batch)
     running = method.means()[3].clone()
     end_step(method, iter([batch]))
-    seen = method.network(batch.crops.images, batch.crops.boxes).stages[-1]
-    labels = torch.nn.functional.interpolate(batch.crops.labels[:, None].float(), seen.shape[-2:])[:, 0]
+    seen = method.network(batch.inputs.images, batch.inputs.boxes).stages[-1]
+    labels = torch.nn.functional.interpolate(batch.inputs.labels[:, None].float(), seen.shape[-2:])[:, 0]
     assert torch.allclose(method.means()[3], seen.movedim(1, -1)[labels == 3].mean(0), atol=1e-5)
     assert not torch.allclose(method.means()[3], running, atol=1e-5)  # that was of batch statistics
 

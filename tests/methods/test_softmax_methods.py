@@ -72,14 +72,14 @@ def test_a_model_that_has_not_moved_has_the_features_it_had(name, make, batch):
 def test_in_the_base_step_only_labels_teach(name, scenario, hand_made):
     method = method_config({"name": name}).build(MODEL)
     method.begin_step(scenario.steps[0])
-    batch = StepBatch(hand_made([0, 1, 2], classes=2), current=2)
+    batch = StepBatch(hand_made([0, 1, 2], classes=2), num_new=2)
     prepare(method, iter([batch]))
     assert set(method.loss(batch)) == {"segmentation"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SOFTMAX) - {"lwf_mc"}))
 def test_the_base_step_of_all_but_one_is_the_same_so_it_can_be_shared(name, scenario, hand_made):
-    batch = StepBatch(hand_made([0, 1, 2], classes=2), current=2)
+    batch = StepBatch(hand_made([0, 1, 2], classes=2), num_new=2)
     losses = []
     for each in ("finetune", name):
         torch.manual_seed(0)
@@ -100,7 +100,7 @@ def test_features_beside_the_picture_are_not_held(name, part, make, batch):
     """Half of a canvas is padding: what the models make of it there is no matter."""
     method = make(name)
     boxes = torch.tensor([[0.0, 0.0, 64.0, 32.0]]).expand(2, 4)
-    batch = replace(batch, crops=replace(batch.crops, boxes=boxes))
+    batch = replace(batch, inputs=replace(batch.inputs, boxes=boxes))
     expected = method.loss(batch)[part]
     moved, seen_before = 0, method.seen_before
 
@@ -120,7 +120,7 @@ def test_features_beside_the_picture_are_not_held(name, part, make, batch):
 
 def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
     method = make("plop", pod_logits=0.0)
-    seen, before = method.network(batch.crops.images), method.seen_before(batch.crops)
+    seen, before = method.network(batch.inputs.images), method.seen_before(batch.inputs)
     maps = zip((*seen.stages, seen.decoded), (*before.stages, before.decoded), strict=True)
     apart = sum(pod_distance(new, old, whole(new)) for new, old in maps)
     expected = 0.01 * apart / 6 * math.sqrt(4 / 1)  # background, cat, cow and dog, of which dog is new
@@ -137,7 +137,7 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
     method = make("plop_m", least_threshold=0.0)
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
-    prepare(method, iter([StepBatch(replace(own, **both), current=2)]))
+    prepare(method, iter([StepBatch(replace(own, **both), num_new=2)]))
     logits = method.seen_before(own).enlarged()
     guess, doubt = logits.argmax(1), entropy(logits)
     for index, threshold in enumerate(method.thresholds.tolist()):
@@ -150,8 +150,8 @@ def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batc
     """By classes and by a logarithm."""
     method = make("plop", variant="official", least_threshold=0.0)
     prepare(method, iter([batch]))
-    logits = method.seen_before(batch.crops).enlarged()[: batch.current]
-    unlabelled = batch.crops.labels[: batch.current] == 0
+    logits = method.seen_before(batch.inputs).enlarged()[: batch.num_new]
+    unlabelled = batch.inputs.labels[: batch.num_new] == 0
     counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
     divisor = 3 * math.log(4)  # background and two old classes; with the new one four
     counted.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
@@ -194,14 +194,14 @@ def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, han
     crops.labels[1] = 2  # cow, learned in the base step: its second class, channel 2
     logits = method.network(crops.images).enlarged()
     expected = torch.nn.functional.cross_entropy(logits, crops.labels, ignore_index=255)
-    assert method.loss(StepBatch(crops, current=1))["segmentation"].item() == pytest.approx(expected.item())
+    assert method.loss(StepBatch(crops, num_new=1))["segmentation"].item() == pytest.approx(expected.item())
 
 
 def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make, hand_made):
     crops = hand_made([0, 3])
     crops = replace(crops, full=torch.full_like(crops.labels, 1))
     method = make("plop_m", mem_labels="all_seen")
-    labels = method.labels(StepBatch(crops, current=1))
+    labels = method.labels(StepBatch(crops, num_new=1))
     assert torch.equal(labels[0], crops.labels[0])
     assert (labels[1] == 1).all()
     assert method.config.oracle() == ["method.mem_labels=all_seen"]
@@ -216,7 +216,7 @@ def test_without_replay_no_label_is_asked_of_memory_and_nothing_is_an_oracle():
 
 def test_plop_m_is_plop_with_half_a_batch_from_memory(make):
     assert make("plop").plan(8, memory=4) == BatchPlan(8)
-    assert make("plop_m").plan(8, memory=4) == BatchPlan(4, rehearsed=4)
+    assert make("plop_m").plan(8, memory=4) == BatchPlan(4, num_replayed=4)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_an_old_class_counts_from_the_threshold_and_only_where_it_beats_unknown_
 @both_heads
 def test_pseudo_labels_fill_what_nobody_annotated_and_saliency_the_rest(head, make_method, batch):
     method = make_method(step=1, name="ssul", head=head)
-    network, crops = method.network, batch.crops
+    network, crops = method.network, batch.inputs
     with torch.no_grad():  # nothing has moved yet: the model as it stood after the base step
         before = [network.permanent, network.background, *network.temporary[:-1]]
         confidence, best = logits(network.eval(), crops.images, before).sigmoid().max(1)
@@ -78,7 +78,7 @@ def test_a_replayed_class_teaches_its_own_channel_and_its_background_is_not_the_
     labels = torch.where(crops.labels == 2, 3, labels)
     labels = torch.where(crops.labels == 3, 4, labels)
     method.train_mode()
-    loss = method.loss(StepBatch(crops, current=1))["segmentation"]
+    loss = method.loss(StepBatch(crops, num_new=1))["segmentation"]
     assert loss.item() == pytest.approx(by_hand(method, crops, labels), rel=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make
     losses = []
     for each, picture in ((method, full), (make_method(step=1, name="ssul_m"), same)):
         each.train_mode()
-        losses.append(each.loss(StepBatch(picture, current=1))["segmentation"].item())
+        losses.append(each.loss(StepBatch(picture, num_new=1))["segmentation"].item())
     assert losses[0] == losses[1]
     assert replayed_labels(method_config({"name": "ssul_m"})) == "annotated"
     assert replayed_labels(method_config({"name": "ssul", "mem_labels": "all_seen"})) is None
@@ -99,7 +99,7 @@ def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make
 
 def test_unknown_joins_the_background_at_inference(make_method, batch):
     method = make_method(step=1, name="ssul")
-    network, images = method.network.eval(), batch.crops.images
+    network, images = method.network.eval(), batch.inputs.images
     with torch.no_grad():
         said = logits(network, images, [network.permanent, network.background, *network.temporary]).sigmoid()
     prediction = method.predict(images)
@@ -122,7 +122,7 @@ def test_ipseg_with_everything_off_is_ssul_with_the_larger_heads(make_method, ba
     ssul.begin_step(replace(step, index=0, old=(), new=step.old, future=step.new))
     ssul.network.load_state_dict({key: value for key, value in weights.items() if not key.startswith("temporary.1")})
     ssul.begin_step(step)
-    answers = [method.predict(batch.crops.images).scores for method in (ssul, ipseg)]
+    answers = [method.predict(batch.inputs.images).scores for method in (ssul, ipseg)]
     assert torch.allclose(*answers, atol=1e-6)
     for method in (ssul, ipseg):
         method.train_mode()
@@ -178,7 +178,7 @@ def test_in_the_base_step_everything_learns_and_the_backbone_at_a_tenth(make_met
 def test_what_the_unknown_learns_does_not_move_the_background(make_method, batch):
     """Why they are two heads: in one, its rate would reach the background through the convolution they share."""
     method = make_method(step=1, name="ssul", background_lr=0.0)
-    images = batch.crops.images
+    images = batch.inputs.images
     kept, moving = ([method.network.background], [method.network.permanent])
     with torch.no_grad():
         before = [logits(method.network.eval(), images, heads) for heads in (kept, moving)]
@@ -196,18 +196,18 @@ def test_what_the_unknown_learns_does_not_move_the_background(make_method, batch
 def test_the_previous_model_stays_as_it_was_while_the_unknown_learns(make_method, batch):
     method = make_method(step=1, name="ssul")
     method.train_mode()
-    features = method.network.encoder(batch.crops.images)
+    features = method.network.encoder(batch.inputs.images)
     old = [torch.zeros(2, 2, 64, 64)]
-    before = method._old_classes(features, old, batch.crops.labels)
+    before = method._old_classes(features, old, batch.inputs.labels)
     with torch.no_grad():
         for parameter in method.network.permanent.parameters():
             parameter.add_(10)
-    assert torch.equal(method._old_classes(features, old, batch.crops.labels), before)
+    assert torch.equal(method._old_classes(features, old, batch.inputs.labels), before)
 
 
 def test_ssul_m_is_ssul_with_half_a_batch_from_memory_and_the_same_base_step(make_method):
     assert make_method(step=1, name="ssul").plan(8, memory=4) == BatchPlan(8)
-    assert make_method(step=1, name="ssul_m").plan(8, memory=4) == BatchPlan(4, rehearsed=4)
+    assert make_method(step=1, name="ssul_m").plan(8, memory=4) == BatchPlan(4, num_replayed=4)
     assert make_method(step=1, name="ssul_m").plan(1, memory=4) == BatchPlan(1)
     assert make_method(step=0, name="ssul_m").plan(8, memory=4) == BatchPlan(8)
     ssul, ssul_m, other = (

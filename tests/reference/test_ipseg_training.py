@@ -46,7 +46,7 @@ def at_the_step(v: dict[str, torch.Tensor], config: IPSegConfig) -> IPSeg:
 
 def batch(v: dict[str, torch.Tensor], image_level: int = 0) -> StepBatch:
     crops = numbered_batch(v["y"], v["salient"], sum(v["sizes"].tolist()))
-    return StepBatch(crops, len(crops), image_level=image_level)
+    return StepBatch(crops, len(crops), num_posterior=image_level)
 
 
 def their_old_classes(v: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -90,7 +90,7 @@ def test_an_old_class_is_in_an_image_from_1000_pixels_of_pseudo_labels(name):
     v = load(name)
     pixels, old = v["y"][0].numel(), sum(v["sizes"].tolist()[: int(v["step"])])
     method = at_the_step(v, replace(OFFICIAL, min_class_area=1000 / pixels))
-    crops = batch(v).crops
+    crops = batch(v).inputs
     nothing = replace(crops, labels=torch.zeros_like(crops.labels))
     labels = method.image_labels(nothing, their_old_classes(v))
     assert torch.equal(labels[:, :old], v["counts_over_1000"][:, :old].bool())

@@ -66,4 +66,5 @@ def test_a_batch_is_made_up_as_the_authors(name, variant):
         method = IPSeg(IPSegConfig(variant=variant), GivenNetwork(torch.zeros(1, 2, 1, 1), [], None, (1, 1)))
         method.step, method.teacher = step_of([seen - new, new], 1), method.network.permanent
         plan = method.plan(size, memory=100)
-        assert (plan.image_level, plan.rehearsed, plan.image_level + plan.wholes) == (current, replayed, size)
+        assert (plan.num_posterior, plan.num_replayed) == (current, replayed)
+        assert plan.num_posterior + plan.num_replay_images == size

@@ -96,7 +96,7 @@ def test_the_official_thresholds_are_the_authors_and_the_papers_keep_half_of_the
     paper, _ = at_the_step("plop", v, labels)
     paper.thresholds = torch.ones(old)
     paper.prepare([batch])
-    logits = paper.seen_before(batch.crops).enlarged()
+    logits = paper.seen_before(batch.inputs).enlarged()
     sure = entropy(logits) < paper.thresholds[logits.argmax(1)]
     assert sure[labels == 0].float().mean().item() == pytest.approx(0.5, abs=0.02)
 

@@ -46,7 +46,7 @@ def batch(v: Vectors) -> StepBatch:
 
 def pseudo_labels(method: Ssul, v: Vectors) -> torch.Tensor:
     """What the channels are taught."""
-    crops = batch(v).crops
+    crops = batch(v).inputs
     features = method.network.encoder(crops.images)
     old = [features.enlarge(head(features.decoded, ())) for head in method.network.temporary[:-1]]
     return coupled_labels(crops.labels, method._old_classes(features, old, crops.labels), crops.salient)

@@ -172,9 +172,9 @@ def _time(work: Callable[[], object], pictures: int, device: torch.device) -> Sp
 
 def made_up(plan: BatchPlan, crop: tuple[int, int], step: Step, device: torch.device) -> StepBatch:
     """A batch of noise, made up as the method asks for it."""
-    crops = _noise(plan.current + plan.rehearsed, crop, step, device)
-    wholes = _noise(plan.wholes, crop, step, device) if plan.wholes else None
-    return StepBatch(crops, plan.current, wholes, plan.image_level)
+    inputs = _noise(plan.num_new + plan.num_replayed, crop, step, device)
+    replay_images = _noise(plan.num_replay_images, crop, step, device) if plan.num_replay_images else None
+    return StepBatch(inputs, plan.num_new, replay_images, plan.num_posterior)
 
 
 def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) -> Batch:

@@ -75,7 +75,7 @@ def on_memory(
     moves = np.zeros((1 + len(old), 256), dtype=np.int64)  # pixels by (label before, label after)
     with Meter("looking at remembered pictures", len(memory), quiet=quiet) as meter:
         for index in range(len(memory)):
-            picture = memory.picture(index)
+            picture = memory.sample(index)
             image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
             assert picture.stored is not None
             labels = [model.predict(image).labels for model in (before, after)]

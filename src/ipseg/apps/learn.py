@@ -13,7 +13,7 @@ from typing import Any
 from ipseg.apps.growth import measure_growth
 from ipseg.apps.learn_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
 from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.experiment import run as run_recipe
 from ipseg.engine.experiment import summarise
 from ipseg.engine.folder import RunFolder
@@ -63,7 +63,7 @@ def learn(
         "from": str(run),
         "new": list(plan.scenario.steps[-1].new),
         "old": list(plan.scenario.steps[-1].old),
-        "pictures": len(StepView(plan.source.train, plan.scenario, plan.scenario.steps[-1])),
+        "pictures": len(StepDataset(plan.source.train, plan.scenario, plan.scenario.steps[-1])),
         **growth,
     }
     write_json(out / "learn.json", report)
@@ -115,7 +115,7 @@ def inherited(base: RunFolder, step: int) -> ReplayMemory:
             )
             memory = ReplayMemory.load(place, make_recipe(base.settings()).data.build().train)
         for index in range(len(memory)):
-            memory.picture(index)
+            memory.sample(index)
     except UserError as error:
         raise UserError(f"the memory of {base.path} cannot be used: {error}\n{advice}, {without}") from error
     return memory

@@ -12,7 +12,7 @@ from ipseg.apps.evaluate import pictures_of
 from ipseg.config import Settings, override
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
@@ -76,7 +76,7 @@ def make_plan(
         )
     source = recipe.source()  # without what is held out
     scenario = recipe.scenario.build(source.name, source.classes)
-    StepView(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
+    StepDataset(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
     return Plan(base, len(learned.steps), recipe, source, scenario)
 
 

@@ -129,7 +129,7 @@ def require_memory(folder: Path, seen: Sequence[str]) -> None:
             for path in (saliency, *([labels] if labels.is_file() else [])):
                 read_labels(path)
             if name not in elsewhere:
-                memory.picture(index)
+                memory.sample(index)
         except UserError as error:
             told = str(error).replace(str(folder), "memory")  # the folder is about to go
             raise UserError(f"{name} in its memory cannot be used: {told}") from error

@@ -225,7 +225,7 @@ def _pictures(kept: ReplayMemory, *, has_data: bool) -> list[tuple[str, NDArray[
     for index in there[:: -(-len(there) // SHOWN) or 1]:
         entry = kept.entries[index]
         try:
-            image = kept.picture(index).image
+            image = kept.sample(index).image
         except (UserError, OSError):
             continue  # the data has changed since; others may still be there
         shown.append((f"{entry.name}: {', '.join(entry.classes) or 'no class'}", image))

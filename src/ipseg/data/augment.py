@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ipseg.data.batch import Batch
-from ipseg.data.pile import Pile, to_device
+from ipseg.data.packed import PackedImages, to_device
 from ipseg.scenario.split import IGNORE
 
 Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Placement:
+class CropTransform:
     """How one picture is laid on the canvas: scaled, shifted up and left (down and right if negative), mirrored."""
 
     scale: float
@@ -27,7 +27,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Chance:
+class AugmentParams:
     """What is random about a placement, drawn before anybody knows the picture's size."""
 
     scale: float
@@ -37,21 +37,21 @@ class Chance:
     flip: bool
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, scales: tuple[float, float], *, flip: bool) -> Chance:
+    def draw(cls, rng: np.random.Generator, scales: tuple[float, float], *, flip: bool) -> AugmentParams:
         """One picture's."""
         return cls(rng.uniform(*scales), rng.uniform(), rng.uniform(), flip=flip and bool(rng.integers(2)))
 
 
-NO_CHANCE = Chance(1.0, 0.0, 0.0, flip=False)
+NO_AUGMENT = AugmentParams(1.0, 0.0, 0.0, flip=False)
 """For a picture that is laid in one way only."""
 
 
-def random_crop(chance: Chance, size: Size, crop: Size) -> Placement:
+def random_crop(chance: AugmentParams, size: Size, crop: Size) -> CropTransform:
     """A random part of the scaled picture, or all of it at a random place where it is smaller."""
     return _anywhere(chance, chance.scale, size, crop)
 
 
-def whole(chance: Chance, size: Size, canvas: Size) -> Placement:
+def whole(chance: AugmentParams, size: Size, canvas: Size) -> CropTransform:
     """The whole picture at a random place; the chance's scale is a multiple of the largest that fits.
 
     Few pictures are remembered and each is seen often: were they always alike, the network would know them by heart.
@@ -60,15 +60,15 @@ def whole(chance: Chance, size: Size, canvas: Size) -> Placement:
     return _anywhere(chance, scale, size, canvas)
 
 
-def _anywhere(chance: Chance, scale: float, size: Size, canvas: Size) -> Placement:
+def _anywhere(chance: AugmentParams, scale: float, size: Size, canvas: Size) -> CropTransform:
     scale = _visible(scale, size)
     top, left = chance.top * (size[0] * scale - canvas[0]), chance.left * (size[1] * scale - canvas[1])
-    return Placement(scale, top, left, flip=chance.flip)
+    return CropTransform(scale, top, left, flip=chance.flip)
 
 
-def unchanged(_chance: Chance, size: Size, canvas: Size) -> Placement:
+def unchanged(_chance: AugmentParams, size: Size, canvas: Size) -> CropTransform:
     """The whole picture in a corner, as large as it is, or as fits."""
-    return Placement(_visible(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), size), 0.0, 0.0, flip=False)
+    return CropTransform(_visible(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), size), 0.0, 0.0, flip=False)
 
 
 def _visible(scale: float, size: Size) -> float:
@@ -76,7 +76,7 @@ def _visible(scale: float, size: Size) -> float:
     return max(scale, 1 / min(size))
 
 
-def place(pile: Pile, rows: Sequence[int], placements: Sequence[Placement], canvas: Size) -> Batch:
+def place(pile: PackedImages, rows: Sequence[int], placements: Sequence[CropTransform], canvas: Size) -> Batch:
     """Lay pictures of any sizes on canvases of one size: image bilinear, labels nearest, padding ignored."""
     told = [(row, p.scale, p.top, p.left, p.flip) for row, p in zip(rows, placements, strict=True)]
     layout = to_device(np.array(told, dtype=np.float32), pile.shapes.device)

@@ -1,4 +1,4 @@
-"""Pictures on their way to the network: one picture with this step's labels, and a batch of them on one canvas."""
+"""Samples and batches: one image with this step's labels, and several padded to one size on the training device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ipseg.data.source import Image, Mask, Saliency
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture as a step may see it."""
+class Sample:
+    """An image as a step may see it."""
 
     image: Image
     labels: Mask
@@ -51,26 +51,27 @@ class Batch:
 class StepBatch:
     """What one iteration sees."""
 
-    crops: Batch
-    """Current pictures first, then rehearsed ones from memory; scaled, cropped, flipped."""
-    current: int
-    """How many of the crops are current pictures."""
-    wholes: Batch | None = None
-    """More images from memory for image-level learning: whole, unless the plan crops them too."""
-    image_level: int = 0
-    """How many of the current pictures, the first ones, join them there."""
+    inputs: Batch
+    """Images of the step first, then replayed ones; scaled, cropped, flipped."""
+    num_new: int
+    """How many of the inputs are images of the step."""
+    replay_images: Batch | None = None
+    """More images from memory, for the image posterior: uncropped, unless the plan says otherwise."""
+    num_posterior: int = 0
+    """How many of the step's images, the first ones, train the image posterior beside them."""
 
 
 @dataclass(frozen=True)
 class BatchPlan:
     """How a method wants a batch made up. Replay is the method's choice, not the loader's."""
 
-    current: int
-    rehearsed: int = 0
-    wholes: int = 0
-    image_level: int = 0
-    wholes_cropped: bool = False
-    """Crop them as the others, instead of showing them whole."""
+    num_new: int
+    num_replayed: int = 0
+    num_replay_images: int = 0
+    """Length of `StepBatch.replay_images`."""
+    num_posterior: int = 0
+    crop_replay_images: bool = False
+    """Crop replay images as the inputs, instead of resizing them to fit."""
 
 
 def join(batches: list[Batch]) -> Batch:

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.data.batch import Picture
-from ipseg.data.pile import Pile, join_piles, pile_of
-from ipseg.data.view import StepView
+from ipseg.data.batch import Sample
+from ipseg.data.packed import PackedImages, cat, pack
+from ipseg.data.step_dataset import StepDataset
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,10 +32,10 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 class _Packed:
     """A picture at rest, its saliency map with one bit a pixel: with a byte VOC would not fit in 8 GB."""
 
-    picture: Picture
+    picture: Sample
     salient: NDArray[np.uint8]
 
-    def unpack(self) -> Picture:
+    def unpack(self) -> Sample:
         shape = self.picture.labels.shape
         bits = np.unpackbits(self.salient, count=shape[0] * shape[1])
         return replace(self.picture, salient=bits.view(bool).reshape(shape))
@@ -47,19 +47,19 @@ class KeptPictures:
     Any thread may ask.
     """
 
-    def __init__(self, view: StepView, limit: float) -> None:
+    def __init__(self, view: StepDataset, limit: float) -> None:
         self.view = view
         self.left = limit
         """Bytes that may still be kept."""
         self._kept: dict[int, _Packed] = {}
         self._lock = threading.Lock()
 
-    def picture(self, position: int) -> Picture:
+    def sample(self, position: int) -> Sample:
         """The picture at a position of the view."""
         kept = self._kept.get(position)
         if kept is not None:
             return kept.unpack()
-        picture = self.view.picture(position)
+        picture = self.view.sample(position)
         size = _size(picture)
         with self._lock:
             if position in self._kept or size > self.left:
@@ -70,7 +70,7 @@ class KeptPictures:
         return picture
 
 
-def _size(picture: Picture) -> int:
+def _size(picture: Sample) -> int:
     full = 0 if picture.full is None else picture.full.nbytes
     return picture.image.nbytes + picture.labels.nbytes + -(-picture.salient.size // 8) + full
 
@@ -102,8 +102,8 @@ READERS = 4
 
 
 def resident(
-    read: Callable[[int], Picture], count: int, classes: int, limit: float, device: torch.device
-) -> Pile | None:
+    read: Callable[[int], Sample], count: int, classes: int, limit: float, device: torch.device
+) -> PackedImages | None:
     """All pictures on the GPU if they fit; none on the CPU, which has its pictures at hand.
 
     They may take `limit` bytes, and half of what is free on the device.
@@ -111,13 +111,13 @@ def resident(
     if device.type != "cuda" or limit == 0:
         return None
     limit = min(limit, torch.cuda.mem_get_info(device)[0] / 2)
-    piles: list[Pile] = []
+    piles: list[PackedImages] = []
     with read_ahead(read, range(count), workers=READERS, ahead=2 * READERS) as pictures:
         while chunk := list(islice(pictures, CHUNK)):
-            piles.append(pile_of(chunk, classes, device))
+            piles.append(pack(chunk, classes, device))
             if sum(pile.bytes for pile in piles) / sum(map(len, piles)) * count > limit:
                 return None
-    return join_piles(piles)
+    return cat(piles)
 
 
 @contextmanager

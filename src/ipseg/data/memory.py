@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Sample
 from ipseg.data.pictures import read_image, read_labels
 from ipseg.data.source import Image, Mask, Saliency, Split, position
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
 
@@ -72,25 +72,25 @@ class ReplayMemory:
         self.oracle: NDArray[np.uint8] | None = None
         """A table of labels that memory must not have; only upper bounds set it."""
         self._wanted: MemLabels | None = None
-        self._annotated: dict[str, tuple[StepView, int]] = {}
-        self._pictures: dict[int, Picture] = {}  # few and often used
+        self._annotated: dict[str, tuple[StepDataset, int]] = {}
+        self._pictures: dict[int, Sample] = {}  # few and often used
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def show(self, labels: MemLabels | None, view: StepView) -> None:
+    def show(self, labels: MemLabels | None, view: StepDataset) -> None:
         """Say what the labels of pictures hold from now on, in the step of this view."""
         self._wanted, self._pictures = labels, {}
         again = labels in ("annotated", "current")
         self._annotated = {view.name(i): (view, i) for i in range(len(view))} if again else {}
 
-    def picture(self, index: int) -> Picture:
+    def sample(self, index: int) -> Sample:
         """The picture with its stored saliency map and image label; nothing is labelled unless `show` was called."""
         if index not in self._pictures:
             self._pictures[index] = self._read(self.entries[index])
         return self._pictures[index]
 
-    def _read(self, entry: Entry) -> Picture:
+    def _read(self, entry: Entry) -> Sample:
         assert entry.folder is not None
         copy = _copy_of(entry, entry.folder)
         image = read_image(copy) if copy.is_file() else self.split.image(position(self.split, entry.name))
@@ -100,7 +100,7 @@ class ReplayMemory:
         full = None if self.oracle is None else self.oracle[self.split.mask(position(self.split, entry.name))]
         if full is not None:
             _require_size(entry, salient.shape, full.shape)
-        return Picture(image, self._labels(entry, salient.shape), salient, stored, full)
+        return Sample(image, self._labels(entry, salient.shape), salient, stored, full)
 
     def _labels(self, entry: Entry, shape: tuple[int, ...]) -> Mask:
         """Learned indices, which a class keeps for ever; 0 where nothing may be known. `all_seen` is `full` instead."""
@@ -116,21 +116,21 @@ class ReplayMemory:
             raise UserError(f"memory: the labels of {entry.name} are not of the size of its picture.")
         if entry.name in self._annotated:
             view, place = self._annotated[entry.name]
-            labels = _both(entry, labels, view.picture(place).labels)
+            labels = _both(entry, labels, view.sample(place).labels)
         return labels
 
-    def save(self, folder: Path, view: StepView, config: MemoryConfig, labels: MemLabels | None = None) -> None:
+    def save(self, folder: Path, view: StepDataset, config: MemoryConfig, labels: MemLabels | None = None) -> None:
         """Write manifest, saliency maps (one bit a pixel) and, where they will be replayed, pictures and labels."""
         folder.mkdir(exist_ok=True)  # not its parents: a run that was removed meanwhile must not begin to exist again
         new = {view.name(i): i for i in range(len(view))}
         for index, entry in enumerate(self.entries):
-            picture = view.picture(new[entry.name]) if entry.folder is None else self.picture(index)
+            picture = view.sample(new[entry.name]) if entry.folder is None else self.sample(index)
             _write_png(folder / "saliency" / f"{entry.name}.png", picture.salient)
             if config.store == "copy":
                 _write_png(_copy_of(entry, folder), picture.image)
             had = picture.labels if entry.folder is None else _stored_labels(entry)
             if labels == "annotated" and had is not None and entry.name in new:
-                had = _both(entry, had, view.picture(new[entry.name]).labels)
+                had = _both(entry, had, view.sample(new[entry.name]).labels)
             if labels in ("annotated", "sampled") and had is not None:
                 _write_png(_labels_of(entry, folder), had)
         write_json(folder / "manifest.json", self._manifest(config))
@@ -149,7 +149,7 @@ class ReplayMemory:
         theirs = [{name: place for place, name in enumerate(split.names)} for split in coming]
         used, moved = {*chain(*theirs), *(entry.name for entry in self.entries)}, []
         for index, entry in enumerate(self.entries):
-            new, picture = entry, self.picture(index)
+            new, picture = entry, self.sample(index)
             having = [(split, own[entry.name]) for split, own in zip(coming, theirs, strict=True) if entry.name in own]
             if not all(_shows(split, place, picture.image) for split, place in having):
                 while new.name in used:

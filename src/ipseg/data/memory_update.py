@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Sample
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 
 
 def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
@@ -34,10 +34,10 @@ def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.
 
 def update(
     memory: ReplayMemory,
-    view: StepView,
+    view: StepDataset,
     config: MemoryConfig,
     seed: int,
-    old_classes: Callable[[Picture], Iterable[str]],
+    old_classes: Callable[[Sample], Iterable[str]],
 ) -> ReplayMemory:
     """The memory after a step: old entries and the step's pictures compete for its places.
 
@@ -53,7 +53,7 @@ def update(
     chosen = choose(candidates.values(), order, config.size, rng) if config.size else []
     for i, entry in enumerate(chosen):
         if entry.folder is None:
-            seen = set(old_classes(view.picture(at[entry.name])))
+            seen = set(old_classes(view.sample(at[entry.name])))
             classes = tuple(name for name in order if name in seen or name in entry.classes)
             chosen[i] = replace(entry, classes=classes, guessed=tuple(name for name in classes if name in seen))
     return ReplayMemory(chosen, memory.split, order)

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ipseg.data.augment import NO_CHANCE, Chance, Placement, Size, place, random_crop, unchanged, whole
-from ipseg.data.batch import Batch, BatchPlan, Picture, StepBatch
+from ipseg.data.augment import NO_AUGMENT, AugmentParams, CropTransform, Size, place, random_crop, unchanged, whole
+from ipseg.data.batch import Batch, BatchPlan, Sample, StepBatch
 from ipseg.data.loading import KeptPictures, read_ahead, resident
 from ipseg.data.memory import ReplayMemory
-from ipseg.data.pile import pile_of
-from ipseg.data.view import StepView
+from ipseg.data.packed import pack
+from ipseg.data.step_dataset import StepDataset
 
 AHEAD = 2
 """Batches whose pictures are read before they are due. One would do if all took equally long."""
 
-Lay = Callable[[Chance, Size, Size], Placement]
+Lay = Callable[[AugmentParams, Size, Size], CropTransform]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class BatchStream:
 
     def __init__(
         self,
-        view: StepView,
+        view: StepDataset,
         memory: ReplayMemory,
         plan: BatchPlan,
         *,
@@ -77,7 +77,7 @@ class BatchStream:
         in_turn: whole pictures from memory come one after the other, all equally often, instead of being drawn.
         """
         visits = () if self._pile is not None else self._visits(iterations)
-        count = len(self.share(self.plan.current))
+        count = len(self.share(self.plan.num_new))
         with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * count) as pictures:
             yield (self._make(iteration, pictures, in_turn=in_turn) for iteration in iterations)
 
@@ -86,53 +86,54 @@ class BatchStream:
 
         Made when asked for, and the same whenever a run goes on.
         """
-        plan, count = self.plan, -(-len(self.view) // self.plan.current)
-        if plan.wholes:
-            count = max(count, -(-len(self.memory) // plan.wholes))
+        plan, count = self.plan, -(-len(self.view) // self.plan.num_new)
+        if plan.num_replay_images:
+            count = max(count, -(-len(self.memory) // plan.num_replay_images))
         with self.batches(range(count), in_turn=True) as batches:
             yield from batches
 
     def pictures(self) -> Iterator[StepBatch]:
         """Every picture of the step once, whole and unscaled where the canvas has room: our share of them."""
-        rows, size = self.share(len(self.view)), len(self.share(self.plan.current)) or 1
+        rows, size = self.share(len(self.view)), len(self.share(self.plan.num_new)) or 1
         visits = () if self._pile is not None else rows
         with read_ahead(self._picture, visits, workers=self.workers, ahead=AHEAD * size) as pictures:
             for some in (rows[start : start + size] for start in range(0, len(rows), size)):
-                yield StepBatch(self._lay(unchanged, some, [NO_CHANCE] * len(some), pictures), len(some))
+                yield StepBatch(self._lay(unchanged, some, [NO_AUGMENT] * len(some), pictures), len(some))
 
-    def _picture(self, row: int) -> Picture:
+    def _picture(self, row: int) -> Sample:
         """The pictures of the view, and after them those of the memory."""
-        return self._kept.picture(row) if row < len(self.view) else self.memory.picture(row - len(self.view))
+        return self._kept.sample(row) if row < len(self.view) else self.memory.sample(row - len(self.view))
 
-    def _read(self, row: int) -> Picture:
+    def _read(self, row: int) -> Sample:
         """The same, but nothing of the view is kept: what has gone to the GPU is not needed here."""
-        return self.view.picture(row) if row < len(self.view) else self._picture(row)
+        return self.view.sample(row) if row < len(self.view) else self._picture(row)
 
-    def _make(self, iteration: int, current: Iterator[Picture], *, in_turn: bool = False) -> StepBatch:
+    def _make(self, iteration: int, current: Iterator[Sample], *, in_turn: bool = False) -> StepBatch:
         """Everything random is drawn for the whole batch, in one order, whichever share of it is wanted."""
         rng, plan, share = np.random.default_rng([self.seed, self.view.step.index, iteration]), self.plan, self.share
-        own = [*share(plan.current + plan.rehearsed)]  # dealt out in turn: no process stays without a picture
-        rows = [*self._visits(range(iteration, iteration + 1), EVERYTHING), *self._remember(rng, plan.rehearsed)]
-        chances = [Chance.draw(rng, self.scales, flip=self.flip) for _ in rows]
+        own = [*share(plan.num_new + plan.num_replayed)]  # dealt out in turn: no process stays without a picture
+        rows = [*self._visits(range(iteration, iteration + 1), EVERYTHING), *self._remember(rng, plan.num_replayed)]
+        chances = [AugmentParams.draw(rng, self.scales, flip=self.flip) for _ in rows]
         crops = self._lay(random_crop, [rows[i] for i in own], [chances[i] for i in own], current)
-        rows = self._in_turn(iteration, plan.wholes) if in_turn else self._remember(rng, plan.wholes)
-        scales = self.scales if plan.wholes_cropped else (min(self.scales[0], 1.0), 1.0)
-        chances, own = [Chance.draw(rng, scales, flip=self.flip) for _ in rows], [*share(plan.wholes)]
-        lay = random_crop if plan.wholes_cropped else whole
+        more = plan.num_replay_images
+        rows = self._in_turn(iteration, more) if in_turn else self._remember(rng, more)
+        scales = self.scales if plan.crop_replay_images else (min(self.scales[0], 1.0), 1.0)
+        chances, own = [AugmentParams.draw(rng, scales, flip=self.flip) for _ in rows], [*share(more)]
+        lay = random_crop if plan.crop_replay_images else whole
         wholes = self._lay(lay, [rows[i] for i in own], [chances[i] for i in own], current) if own else None
-        return StepBatch(crops, len(share(plan.current)), wholes, len(share(plan.image_level)))
+        return StepBatch(crops, len(share(plan.num_new)), wholes, len(share(plan.num_posterior)))
 
-    def _lay(self, lay: Lay, rows: Sequence[int], chances: Sequence[Chance], current: Iterator[Picture]) -> Batch:
+    def _lay(self, lay: Lay, rows: Sequence[int], chances: Sequence[AugmentParams], current: Iterator[Sample]) -> Batch:
         pile, at = self._pile, rows
         if pile is None:
             shown = [next(current) if row < len(self.view) else self._picture(row) for row in rows]
-            pile, at = pile_of(shown, len(self.view.step.seen), self.device), range(len(rows))
+            pile, at = pack(shown, len(self.view.step.seen), self.device), range(len(rows))
         placements = [lay(chance, pile.sizes[row], self.crop) for chance, row in zip(chances, at, strict=True)]
         return place(pile, at, placements, self.crop)
 
     def _visits(self, iterations: range, share: Share | None = None) -> Iterator[int]:
         """Which pictures of the view these iterations show as current ones: our share, if not told otherwise."""
-        count, share = self.plan.current, share or self.share
+        count, share = self.plan.num_new, share or self.share
         return (self._visit(iteration * count + i) for iteration in iterations for i in share(count))
 
     def _visit(self, visit: int) -> int:

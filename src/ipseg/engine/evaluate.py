@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.data.augment import Placement, place
-from ipseg.data.batch import Batch, Picture
+from ipseg.data.augment import CropTransform, place
+from ipseg.data.batch import Batch, Sample
 from ipseg.data.loading import read_ahead
-from ipseg.data.pile import pile_of
+from ipseg.data.packed import pack
 from ipseg.data.source import Split, require_equal
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team
@@ -172,12 +172,12 @@ def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> 
 def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConfig, team: Team) -> Iterator[Batch]:
     """Our share of the validation pictures with the labels to measure against. A batch is of pictures of one canvas."""
     table = scenario.evaluation_table(step)
-    waiting: dict[tuple[int, int], list[tuple[Picture, Placement]]] = defaultdict(list)
+    waiting: dict[tuple[int, int], list[tuple[Sample, CropTransform]]] = defaultdict(list)
 
-    def read(index: int) -> Picture:
+    def read(index: int) -> Sample:
         image, mask = split.image(index), split.mask(index)
         require_equal(split.names[index], image, mask)
-        return Picture(image, table[mask], np.zeros(mask.shape, dtype=bool))
+        return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
     indices = team.share(len(split.names))
     with read_ahead(read, indices, workers=config.workers, ahead=2 * config.batch_size) as pictures:
@@ -192,21 +192,21 @@ def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConf
         yield _lay(rest, canvas, len(step.seen), team.device)
 
 
-def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[Placement, tuple[int, int]]:
+def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[CropTransform, tuple[int, int]]:
     height, width = size
     if config.view == "whole":
         canvas = (height + -height % MULTIPLE, width + -width % MULTIPLE)
-        return Placement(1.0, 0.0, 0.0, flip=False), canvas
+        return CropTransform(1.0, 0.0, 0.0, flip=False), canvas
     scale = config.crop / min(height, width)
     top, left = (height * scale - config.crop) / 2, (width * scale - config.crop) / 2
-    return Placement(scale, top, left, flip=False), (config.crop, config.crop)
+    return CropTransform(scale, top, left, flip=False), (config.crop, config.crop)
 
 
 def _lay(
-    waiting: list[tuple[Picture, Placement]], canvas: tuple[int, int], classes: int, device: torch.device
+    waiting: list[tuple[Sample, CropTransform]], canvas: tuple[int, int], classes: int, device: torch.device
 ) -> Batch:
     pictures, placements = zip(*waiting, strict=True)
-    return place(pile_of(pictures, classes, device), range(len(pictures)), placements, canvas)
+    return place(pack(pictures, classes, device), range(len(pictures)), placements, canvas)
 
 
 def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:

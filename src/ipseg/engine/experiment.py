@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Sample
 from ipseg.data.loading import room
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source
+from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
-from ipseg.data.view import StepView
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.follower import Follower
@@ -103,7 +103,7 @@ def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult
 def learn(
     method: Method,
     recipe: Recipe,
-    view: StepView,
+    view: StepDataset,
     memory: ReplayMemory,
     folder: RunFolder,
     team: Team,
@@ -145,11 +145,11 @@ def learn(
 
 
 def remember(
-    method: Method, recipe: Recipe, view: StepView, memory: ReplayMemory, folder: RunFolder, device: torch.device
+    method: Method, recipe: Recipe, view: StepDataset, memory: ReplayMemory, folder: RunFolder, device: torch.device
 ) -> None:
     """Choose what is kept of the step, with the image labels that a model without old annotations can give."""
 
-    def old_classes(picture: Picture) -> Iterable[str]:
+    def old_classes(picture: Sample) -> Iterable[str]:
         if not view.step.old:
             return []
         image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
@@ -162,7 +162,7 @@ def remember(
     kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, replayed_labels(recipe.method))
 
 
-def remembered(recipe: Recipe, folder: RunFolder, view: StepView) -> ReplayMemory:
+def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
     """What the step before left, with the labels that this one may see of it; nothing before the base step."""
     before, memory = view.step.index - 1, ReplayMemory([], view.split, ())
     if before >= 0:

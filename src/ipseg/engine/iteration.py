@@ -52,7 +52,7 @@ class Iteration:
     def __call__(self, batch: StepBatch) -> Outcome:
         """Forward, backward, update."""
         self.method.train_mode()
-        kind, mixed = batch.crops.images.device.type, self.config.precision == "bf16"
+        kind, mixed = batch.inputs.images.device.type, self.config.precision == "bf16"
         with torch.autocast(kind, torch.bfloat16, enabled=mixed), fusing(wanted=self.config.compile):
             parts = self.loss(batch)
         total = torch.stack(list(parts.values())).sum()
@@ -60,7 +60,7 @@ class Iteration:
         torch.autograd.backward(total)
         self.optimiser.step()
         losses = {name: part.detach() for name, part in parts.items()}
-        return Outcome(losses, torch.isfinite(total.detach()), (batch.crops.labels != IGNORE).any())
+        return Outcome(losses, torch.isfinite(total.detach()), (batch.inputs.labels != IGNORE).any())
 
 
 class Recorded:
@@ -102,7 +102,7 @@ def _beside(iteration: Iteration, batch: StepBatch) -> Outcome:
 
 
 def _copy(batch: StepBatch, to: StepBatch) -> None:
-    for mine, theirs in ((batch.crops, to.crops), (batch.wholes, to.wholes)):
+    for mine, theirs in ((batch.inputs, to.inputs), (batch.replay_images, to.replay_images)):
         if mine is None or theirs is None:
             continue
         for part in fields(Batch):

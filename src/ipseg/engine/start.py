@@ -10,7 +10,7 @@ import torch
 
 from ipseg.data.maps import way_of
 from ipseg.data.source import Source, Split
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.base_step import SharedBase, shared_base
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
@@ -28,7 +28,7 @@ class Start:
     scenario: Scenario
     base: SharedBase | None
     """The first steps, of another run."""
-    views: Sequence[StepView]
+    views: Sequence[StepDataset]
     """The steps that are left; each sees its own labels."""
     method: Method
     """Ready to learn the first of them."""
@@ -43,7 +43,8 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
     oracle = bool(list(recipe.method.oracle()))
-    views = [StepView(source.train, scenario, step, oracle=oracle) for step in scenario.steps[0 if again else done :]]
+    steps = scenario.steps[0 if again else done :]
+    views = [StepDataset(source.train, scenario, step, oracle=oracle) for step in steps]
     set_deterministic(wanted=recipe.deterministic)
     method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
     if again:  # that was to see that the weights fit

@@ -47,7 +47,7 @@ def train_step(
     folder.step(step).mkdir(exist_ok=True)
     checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
     start = checkpoint.restore(iterations)
-    watch = Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.current))
+    watch = Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.num_new))
     left = range(start, iterations)
     with (
         Meter(title, iterations, start) as meter,

@@ -120,7 +120,7 @@ class EndsStep(Protocol):
     def end_step(self, batches: Iterable[StepBatch]) -> None:
         """Change the network for good; its weights are saved afterwards.
 
-        `batches` show every picture of the step once, whole, as `crops`. One process may have one more than another.
+        `batches` show every picture of the step once, whole, as `inputs`. One process may have one more than another.
         """
         ...
 

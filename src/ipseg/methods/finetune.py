@@ -37,7 +37,7 @@ class Finetune(SoftmaxMethod[FinetuneConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels."""
-        seen = self.network(batch.crops.images, batch.crops.boxes)
+        seen = self.network(batch.inputs.images, batch.inputs.boxes)
         return {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
 
 

@@ -49,7 +49,7 @@ class Ilt(SoftmaxMethod[IltConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """As LwF, and the mean squared distance of the last stages."""
-        crops = batch.crops
+        crops = batch.inputs
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}

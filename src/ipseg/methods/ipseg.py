@@ -238,14 +238,14 @@ class IPSeg:
         """Half of a batch is replayed; the posterior sees new images in the proportion of their classes."""
         posterior = self.config.image_posterior
         if not memory or self.teacher is None:
-            return BatchPlan(batch_size, image_level=batch_size if posterior else 0)
+            return BatchPlan(batch_size, num_posterior=batch_size if posterior else 0)
         replayed = rehearsed(batch_size, self.config.rehearsal)
-        current = batch_size - replayed
+        num_new = batch_size - replayed
         if not posterior:
-            return BatchPlan(current, replayed)
-        new = min(max(1, batch_size * len(self.step.new) // len(self.step.seen)), current)
-        wholes = max(batch_size, 2) - new if self._views is None else 0  # a batch of one has a replayed image beside it
-        return BatchPlan(current, replayed, wholes, new, wholes_cropped=self.config.rules.posterior_sees_crops)
+            return BatchPlan(num_new, replayed)
+        new = min(max(1, batch_size * len(self.step.new) // len(self.step.seen)), num_new)
+        more = max(batch_size, 2) - new if self._views is None else 0  # a batch of one has a replayed image beside it
+        return BatchPlan(num_new, replayed, more, new, crop_replay_images=self.config.rules.posterior_sees_crops)
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
@@ -254,7 +254,7 @@ class IPSeg:
             return
         switch(self.network, training=False)
         seen = []
-        for images in (batch.wholes for batch in batches if batch.wholes is not None):
+        for images in (batch.replay_images for batch in batches if batch.replay_images is not None):
             features = self.network.encoder(images.images, images.boxes, decoded=1)
             seen.append((features.pooled, self.image_labels(images)))
         if seen:
@@ -265,7 +265,8 @@ class IPSeg:
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all images of the batch."""
-        crops, images = batch.crops, batch.crops if batch.wholes is None else join([batch.crops, batch.wholes])
+        crops = batch.inputs
+        images = crops if batch.replay_images is None else join([crops, batch.replay_images])
         with torch.set_grad_enabled(self.teacher is None):
             features = self.network.encoder(images.images, images.boxes, decoded=len(crops))
         shown = features[: len(crops)]
@@ -273,7 +274,7 @@ class IPSeg:
         pseudo = self._pseudo_labels_of(crops, shown, old)
         losses = self._segmentation(shown, old, crops, pseudo)
         if self.config.image_posterior:
-            first, more = slice(batch.image_level), slice(len(crops), None)  # some new crops, all the uncropped ones
+            first, more = slice(batch.num_posterior), slice(len(crops), None)  # some new crops, all the uncropped ones
             labels = self.image_labels(images, pseudo)
             pooled, labels = (torch.cat([x[first], x[more]]) for x in (features.pooled, labels))
             if self._views is not None:

@@ -165,7 +165,7 @@ class IPSegLDA:
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Eq. 6: the two branches."""
-        crops, network, config = batch.crops, self.network, self.config
+        crops, network, config = batch.inputs, self.network, self.config
         with torch.set_grad_enabled(self.teacher is None):
             features = network.encoder(crops.images, crops.boxes)
         pseudo = self._teacher_labels(features, crops.labels)
@@ -197,7 +197,7 @@ class IPSegLDA:
         self.posterior.learn(self._image_features(batch) for batch in batches)
 
     def _image_features(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
-        crops = batch.crops
+        crops = batch.inputs
         features = self.network.encoder(crops.images, crops.boxes, decoded=1)
         return features.pooled, classes_present(crops.labels, crops.stored.shape[1])
 

@@ -45,7 +45,7 @@ class Lwf(SoftmaxMethod[LwfConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels, distillation on every pixel of the pictures."""
-        crops = batch.crops
+        crops = batch.inputs
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
@@ -83,7 +83,7 @@ class LwfMc(SoftmaxMethod[LwfMcConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Both are summed over classes and averaged over pixels."""
-        crops = batch.crops
+        crops = batch.inputs
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_bce(logits, self.labels(batch))}

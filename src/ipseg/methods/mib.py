@@ -52,7 +52,7 @@ class Mib(SoftmaxMethod[MibConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Plain cross-entropy in the base step, then both in the light of what background means."""
-        crops, labels = batch.crops, self.labels(batch)
+        crops, labels = batch.inputs, self.labels(batch)
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         if self.previous is None:

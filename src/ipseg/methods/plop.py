@@ -103,15 +103,15 @@ class Plop(SoftmaxMethod[PlopConfig]):
         divisor = old * math.log(1 + len(self.step.seen)) if official else 1.0
         entropies = ClassHistograms(old, OFFICIAL_BINS if official else BINS, self.thresholds.device)
         for batch in batches:
-            logits = self.seen_before(batch.crops).enlarged()[: batch.current]
-            unlabelled = batch.crops.labels[: batch.current] == 0
+            logits = self.seen_before(batch.inputs).enlarged()[: batch.num_new]
+            unlabelled = batch.inputs.labels[: batch.num_new] == 0
             entropies.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
         found = entropies.official_thresholds() if official else entropies.medians()
         self.thresholds = divisor * found.clamp(min=self.config.least_threshold)
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on labels and pseudo-labels, and local POD."""
-        crops, labels = batch.crops, self.labels(batch)
+        crops, labels = batch.inputs, self.labels(batch)
         seen = self.network(crops.images, crops.boxes)
         if self.previous is None:
             return {"segmentation": pixel_ce(seen.enlarged(), labels)}

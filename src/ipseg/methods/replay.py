@@ -65,8 +65,8 @@ def labels_to_learn(batch: StepBatch, wanted: MemLabels | None) -> Tensor:
 
     A class has one learned index for ever, so labels that were stored steps ago need no shift.
     """
-    labels = batch.crops.labels
-    if wanted != "all_seen" or batch.current == len(batch.crops):
+    labels = batch.inputs.labels
+    if wanted != "all_seen" or batch.num_new == len(batch.inputs):
         return labels
-    assert batch.crops.full is not None
-    return torch.cat([labels[: batch.current], batch.crops.full[batch.current :]])
+    assert batch.inputs.full is not None
+    return torch.cat([labels[: batch.num_new], batch.inputs.full[batch.num_new :]])

@@ -120,7 +120,7 @@ class Ssul:
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Binary cross-entropy of every channel with one label map. Frozen heads run once, for both models."""
-        crops, network = batch.crops, self.network
+        crops, network = batch.inputs, self.network
         with torch.set_grad_enabled(self._before is None):
             features = network.encoder(crops.images, crops.boxes)
         *old, new = (logits_of(head, features) for head in network.temporary)

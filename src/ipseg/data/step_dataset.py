@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Sample
 from ipseg.data.source import Split, require_equal
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, Step
 
 
-class StepView:
+class StepDataset:
     """The pictures that a step learns from. Labels of old and future classes do not pass.
 
     `oracle` lets old ones through beside the step's own, for upper bounds that say so in their results.
@@ -36,13 +36,13 @@ class StepView:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def picture(self, position: int) -> Picture:
+    def sample(self, position: int) -> Sample:
         """The picture at a position of the view, with this step's labels."""
         index = self.indices[position]
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
         require_equal(self.split.names[index], image, mask, salient)
         full = None if self._oracle is None else self._oracle[mask]
-        return Picture(image, self._labels[mask], salient, full=full)
+        return Sample(image, self._labels[mask], salient, full=full)
 
     def name(self, position: int) -> str:
         """The picture's name in the data set."""

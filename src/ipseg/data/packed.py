@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipseg.data.batch import Picture
+from ipseg.data.batch import Sample
 
 
 @dataclass(frozen=True)
-class Pile:
+class PackedImages:
     """n pictures with P pixels in all. A step's pictures make one for the whole step, or those of a batch one each."""
 
     image: Tensor
@@ -41,7 +41,7 @@ class Pile:
         return self.image.nbytes + 2 * self.labels.nbytes + (0 if self.full is None else self.full.nbytes)
 
 
-def pile_of(pictures: Sequence[Picture], classes: int, device: torch.device) -> Pile:
+def pack(pictures: Sequence[Sample], classes: int, device: torch.device) -> PackedImages:
     """Put pictures on a device. Nobody waits for the transfer."""
     sizes = tuple((picture.labels.shape[0], picture.labels.shape[1]) for picture in pictures)
     starts = np.cumsum([0, *(height * width for height, width in sizes)])[:-1]
@@ -51,7 +51,7 @@ def pile_of(pictures: Sequence[Picture], classes: int, device: torch.device) -> 
         return to_device(np.concatenate([array.reshape(-1, *shape) for array in arrays]), device)
 
     fulls = [picture.full for picture in pictures if picture.full is not None]
-    return Pile(
+    return PackedImages(
         image=flat((picture.image for picture in pictures), 3),
         labels=flat(picture.labels for picture in pictures),
         salient=flat(picture.salient for picture in pictures),
@@ -62,11 +62,11 @@ def pile_of(pictures: Sequence[Picture], classes: int, device: torch.device) -> 
     )
 
 
-def join_piles(piles: Sequence[Pile]) -> Pile:
+def cat(piles: Sequence[PackedImages]) -> PackedImages:
     """One pile of several on one device."""
     pixels = np.cumsum([0, *(len(pile.labels) for pile in piles)])[:-1].tolist()
     begins = torch.tensor([1, 0, 0], device=piles[0].shapes.device)
-    return Pile(
+    return PackedImages(
         image=torch.cat([pile.image for pile in piles]),
         labels=torch.cat([pile.labels for pile in piles]),
         salient=torch.cat([pile.salient for pile in piles]),
@@ -83,7 +83,7 @@ def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def _stored(pictures: Sequence[Picture], classes: int) -> NDArray[np.bool_]:
+def _stored(pictures: Sequence[Sample], classes: int) -> NDArray[np.bool_]:
     """Stored labels may be shorter than the seen classes: those learned since are false."""
     stored = np.zeros((len(pictures), classes), dtype=bool)
     for row, picture in zip(stored, pictures, strict=True):

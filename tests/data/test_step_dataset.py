@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipseg.data.source import present
-from ipseg.data.view import StepView
+from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig
 
@@ -59,13 +59,13 @@ def test_a_step_sees_no_class_but_its_own(scenario, masks):
     split = Masks(masks)
     for step in scenario.steps:
         try:
-            view = StepView(split, scenario, step)
+            view = StepDataset(split, scenario, step)
         except UserError:
             assert not any(scenario.selects(step, found) for found in split.presence())
             continue
         own = {1 + scenario.order.index(name): scenario.data_classes.index(name) + 1 for name in step.new}
         for position in range(len(view)):
-            picture, mask = view.picture(position), split.mask(view.indices[position])
+            picture, mask = view.sample(position), split.mask(view.indices[position])
             assert set(np.unique(picture.labels)) <= {0, 255, *own}
             for label, value in own.items():
                 assert np.array_equal(picture.labels == label, mask == value)
@@ -89,21 +89,21 @@ def one(*values: int) -> np.ndarray:
 def test_old_classes_are_shown_only_to_an_oracle_and_future_ones_to_nobody():
     scenario = ScenarioConfig(name="2-1").build("toy", CLASSES)
     split = Masks([one(1, 3, 5, 0, 255)])
-    view = StepView(split, scenario, scenario.steps[1])
-    assert view.picture(0).labels.tolist() == [[0, 3, 0, 0, 255]]
-    assert view.picture(0).full is None
-    oracle = StepView(split, scenario, scenario.steps[1], oracle=True)
-    assert oracle.picture(0).labels.tolist() == [[0, 3, 0, 0, 255]]
-    assert oracle.picture(0).full.tolist() == [[1, 3, 0, 0, 255]]
+    view = StepDataset(split, scenario, scenario.steps[1])
+    assert view.sample(0).labels.tolist() == [[0, 3, 0, 0, 255]]
+    assert view.sample(0).full is None
+    oracle = StepDataset(split, scenario, scenario.steps[1], oracle=True)
+    assert oracle.sample(0).labels.tolist() == [[0, 3, 0, 0, 255]]
+    assert oracle.sample(0).full.tolist() == [[1, 3, 0, 0, 255]]
 
 
 def test_a_step_without_pictures_says_which_classes_it_looked_for():
     scenario = ScenarioConfig(name="4-1").build("toy", CLASSES)
     with pytest.raises(UserError, match=r"step 1 of toy/4-1 \(overlap\) has no picture: none of the 1 .* holds emu\."):
-        StepView(Masks([one(1, 2)]), scenario, scenario.steps[1])
+        StepDataset(Masks([one(1, 2)]), scenario, scenario.steps[1])
     disjoint = ScenarioConfig(name="4-1", setting="disjoint").build("toy", CLASSES)
     with pytest.raises(UserError, match="without a future class"):
-        StepView(Masks([one(1, 5)]), disjoint, disjoint.steps[0])
+        StepDataset(Masks([one(1, 5)]), disjoint, disjoint.steps[0])
 
 
 def test_an_image_and_a_mask_of_different_sizes_are_named():
@@ -112,8 +112,8 @@ def test_an_image_and_a_mask_of_different_sizes_are_named():
             return np.zeros((4, 7, 3), dtype=np.uint8)
 
     scenario = ScenarioConfig(name="joint").build("toy", CLASSES)
-    view = StepView(Wrong([one(1, 2)]), scenario, scenario.steps[0])
+    view = StepDataset(Wrong([one(1, 2)]), scenario, scenario.steps[0])
     with pytest.raises(
         UserError, match="picture 0: its image 7x4, its mask 2x1, its saliency map 2x1; they must be equal"
     ):
-        view.picture(0)
+        view.sample(0)
