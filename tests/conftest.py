@@ -16,6 +16,7 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
+from ipseg.apps import growth, learn_plan
 from ipseg.apps.learn import learn
 from ipseg.apps.pack import pack
 from ipseg.engine.experiment import run
@@ -46,6 +47,15 @@ def tiny() -> dict[str, Any]:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)  # tests run beside each other, and sums of one thread are the same everywhere
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_lessons() -> Iterator[None]:
+    """Tests learn for seconds. Those that are about the least that `ipseg learn` does set it again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn_plan, "LEAST_ITERATIONS", 1)
+        patch.setattr(growth, "LEAST_IOU", 0.0)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

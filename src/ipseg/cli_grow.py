@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 
-from ipseg._command import AllowCode, Changes, Json, Quiet, Run, example, say, show
+from ipseg._command import AllowCode, Changes, Json, Quiet, Run, complain, example, say, show
 from ipseg.errors import quoted
+
+NOT_LEARNED = 1
+"""The exit code where a new class has not been learned."""
 
 
 def mount(app: typer.Typer) -> None:
@@ -42,7 +45,7 @@ def learn(
     _allow_code: AllowCode = False,
 ) -> None:
     """Teach a finished run one more class. The old data may be gone; the run stays as it is."""
-    from ipseg.apps.growth import growth_lines, growth_table
+    from ipseg.apps.growth import LEAST_IOU, growth_lines, growth_table
     from ipseg.apps.learn import learn as teach
 
     report = teach(
@@ -56,10 +59,18 @@ def learn(
         memory=not no_memory,
         resume=resume,
         quiet=quiet,
+        warn=lambda note: complain(f"note: {note}"),
     )
     show(growth_table(report))
     for line in growth_lines(report):
         say(line)
+    if failed := report["not_learned"]:
+        complain(
+            f"not learned: {', '.join(failed)}, with an IoU below {LEAST_IOU:.0%} on the validation pictures of "
+            f"{data}. More iterations (--set training.later_epochs=N and another --out), more pictures, or a look at "
+            f"the masks (ipseg data check {quoted(data)}) may help. Measured: {out / 'learn.json'}"
+        )
+        raise typer.Exit(NOT_LEARNED)
     say(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {quoted(out)}")
 
 

@@ -13,11 +13,14 @@ from PIL import Image
 
 import ipseg
 from commands import call
+from ipseg.apps import growth, learn_plan
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.apps.growth import growth_lines, on_validation
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
 from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.evaluation.results import RunResult
 from ipseg.report.rows import percent
@@ -139,13 +142,14 @@ def test_the_old_classes_of_the_new_run_can_be_measured_on_old_data(grown, make_
     assert "so not measured: sheep" in told.output
 
 
-def test_an_old_step_can_be_asked_for_though_the_new_data_annotates_none_of_its_classes(grown, tmp_path):
+def test_an_old_step_none_of_whose_classes_the_new_data_annotates_is_not_measured(grown, tmp_path):
     new = shutil.copytree(grown / "new", tmp_path / "new")
     (new / "classes.txt").write_text("goat\nsheep\ncup\n")  # red has another name
     told = call("evaluate", grown / "run", "--step", 1, "--set", f"data.path={new}")
-    assert told.exit_code == 0, told.output
-    assert "so not measured: red, green" in told.output
-    assert "100.0" not in told.output
+    assert told.exit_code == 2, told.output
+    assert "annotates none of the classes that step 1 knows (red, green)" in told.stderr
+    assert "--data FOLDER" in told.stderr
+    assert not told.stdout
 
 
 def as_voc(folder: Path, root: Path) -> Path:
@@ -243,3 +247,58 @@ def test_a_class_whose_name_has_a_comma_can_be_learned(grown, tmp_path):
     done = call("learn", grown / "base", *words)
     assert done.exit_code == 0, done.output
     assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep, shorn")
+
+
+# ---- long enough ----------------------------------------------------------------------------------------------------
+
+
+def later_epochs(run: Path) -> float | None:
+    return make_recipe(RunFolder.open(run).settings()).training.later_epochs
+
+
+def test_few_pictures_are_learned_for_long_enough_and_that_is_said(grown, tmp_path, monkeypatch):
+    """Three of the new pictures hold sheep: in batches of four the run's one epoch is a single iteration."""
+    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 6)
+    words = [
+        "learn",
+        grown / "base",
+        "--data",
+        grown / "new",
+        "--classes",
+        "sheep",
+        "--out",
+        tmp_path / "run",
+        "--quiet",
+    ]
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    last = [line for line in log if line["event"] == "train"][-1]
+    assert last["iteration"] == last["of"] >= 6
+    assert f"are too few. training.later_epochs is {later_epochs(tmp_path / 'run'):g} now" in done.stderr
+    shutil.rmtree(tmp_path / "run" / "step_02")
+    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 9)  # of another release, say: it goes on as it began
+    again = call(*words, "--resume")
+    assert again.exit_code == 0, again.output
+    assert "too few" not in again.stderr
+
+
+def test_epochs_that_were_chosen_stay_and_are_warned_of(grown, tmp_path, monkeypatch):
+    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 200)
+    words = ["learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    done = call(*words, "--quiet", "--set", "training.later_epochs=1")
+    assert done.exit_code == 0, done.output
+    assert "for 200 set training.later_epochs=" in done.stderr
+    assert later_epochs(tmp_path / "run") == 1
+
+
+def test_a_class_that_was_not_learned_is_said_with_exit_code_1_and_nothing_is_handed_on(grown, tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "LEAST_IOU", 1.01)
+    done = call(
+        "learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run", "--quiet"
+    )
+    assert done.exit_code == 1, done.output
+    assert "not learned: sheep, with an IoU below" in done.stderr
+    assert "learned: sheep" not in done.stdout
+    assert "hand it on" not in done.output
+    assert json.loads((tmp_path / "run" / "learn.json").read_text())["not_learned"] == ["sheep"]

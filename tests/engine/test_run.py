@@ -13,9 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
+from ipseg.apps.memory_report import memory_report
 from ipseg.engine import experiment
 from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
+from ipseg.engine.idle import idle
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.engine.tensors import load_tensors
@@ -329,6 +331,16 @@ def test_joint_learning_is_one_step_of_everything(tiny_settings, tmp_path):
 def test_every_part_can_be_switched(tiny_settings, tmp_path, method):
     tiny_settings["method"] |= method
     assert learned(tiny_settings, tmp_path / "mine").complete
+
+
+@pytest.mark.parametrize("method", [{"name": "finetune"}, {"name": "ipseg_lda", "rehearsal": 0}], ids=str)
+def test_a_method_that_reads_no_memory_stores_no_picture(tiny_settings, tmp_path, method):
+    tiny_settings |= {"method": method, "memory": {"size": 6, "store": "copy"}, "scenario": {"name": "2-2"}}
+    recipe = make_recipe(tiny_settings)
+    assert any("memory.store is copy and changes nothing" in note for note in idle(recipe))
+    assert run(recipe, tmp_path / "run", quiet=True).info["memory"] == 0
+    assert not list((tmp_path / "run").rglob("*.png"))
+    assert not memory_report(tmp_path / "run")["pictures"]
 
 
 def test_without_memory_nothing_is_kept(tiny_settings, tmp_path):

@@ -96,8 +96,8 @@ def fork(work: Callable[[], object], log: Path, *, memory: int | None = None) ->
             os._exit(code)
 
 
-def finish(pid: int, log: Path, began: float, seconds: float) -> Outcome:
-    """Wait for a command; one that takes longer than so many seconds is killed."""
+def finish(pid: int, log: Path, began: float, seconds: float, polite: float | None = None) -> Outcome:
+    """Wait for a command. After `polite` seconds it gets Ctrl-C, after `seconds` it is killed."""
     while True:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         passed = time.monotonic() - began
@@ -107,6 +107,9 @@ def finish(pid: int, log: Path, began: float, seconds: float) -> Outcome:
                            usage.ru_maxrss * 1024)  # fmt: skip
         if passed > seconds:
             kill(pid)
+        elif polite is not None and passed > polite:
+            os.kill(pid, signal.SIGINT)
+            polite = None
         time.sleep(0.002)
 
 
@@ -117,8 +120,10 @@ def kill(pid: int) -> None:
             send(pid, signal.SIGKILL)
 
 
-def call(words: Sequence[object], log: Path, *, seconds: float = 600, memory: int | None = None) -> Outcome:
+def call(
+    words: Sequence[object], log: Path, *, seconds: float = 600, memory: int | None = None, polite: float | None = None
+) -> Outcome:
     """A command from beginning to end."""
     began = time.monotonic()
     log.unlink(missing_ok=True)
-    return finish(start(words, log, memory=memory), log, began, seconds)
+    return finish(start(words, log, memory=memory), log, began, seconds, polite)

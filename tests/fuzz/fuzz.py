@@ -38,6 +38,9 @@ from conftest import tiny, write_folder_data
 
 SECONDS, PATIENCE, MEMORY = 10.0, 120.0, 1 << 30
 """What a command may take of the processor, by the clock, and of memory, the program's own included."""
+LONG, STOPPED = ("train", "learn"), 130
+"""What a recipe may ask to take for days: it gets Ctrl-C after a while, and must end as the docs say."""
+SHORT = "training.later_epochs=1"
 NUMBERS: tuple[Any, ...] = (
     0,
     -1,
@@ -333,7 +336,7 @@ def change_zip(path: Path, rng: random.Random) -> None:
     name = rng.choice(sorted(files))
     member = path.with_name(f"member{Path(name).suffix}")
     member.write_bytes(files[name])
-    change_file(member, rng)
+    CHANGES[member.suffix](member, rng)
     files[name] = member.read_bytes()
     member.unlink()
     if name != "manifest.json":
@@ -401,7 +404,7 @@ RUN = (
     ("train", "IT", "--resume", "--quiet"),
     ("train", "IT", "--resume", "--dry-run"),
     ("report", "IT", "--out", "OUT.html"),
-    ("learn", "IT", "--data", "GOOD/new", "--classes", "sheep", "--out", "OUT", "--quiet"),
+    ("learn", "IT", "--data", "GOOD/new", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
     ("apply", "GOOD/sheep.zip", "IT", "--out", "OUT"),
     ("cost", "IT", "--size", "64"),
     ("explain", "IT", "GOOD/photo.png", "--out", "OUT.png"),
@@ -428,7 +431,7 @@ KINDS = {
             ("saliency", "IT", "--fallback", "--quiet"),
             ("evaluate", "GOOD/base", "--data", "IT"),
             ("predict", "GOOD/base", "IT/images", "--out", "OUT"),
-            ("learn", "GOOD/base", "--data", "IT", "--classes", "sheep", "--out", "OUT", "--quiet"),
+            ("learn", "GOOD/base", "--data", "IT", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
         ),
         4,
     ),
@@ -465,7 +468,18 @@ def make(good: Path) -> None:
     for words, file in (
         (["train", good / "old.yaml", "--out", good / "base", "--quiet"], "base/results.json"),
         (
-            ["learn", good / "base", "--data", good / "new", "--classes", "sheep", "--out", good / "grown"],
+            [
+                "learn",
+                good / "base",
+                "--data",
+                good / "new",
+                "--classes",
+                "sheep",
+                "--out",
+                good / "grown",
+                "--set",
+                SHORT,
+            ],
             "grown/learn.json",
         ),
         (["pack", good / "grown", "--out", good / "sheep.zip"], "sheep.zip"),
@@ -591,7 +605,8 @@ def run(number: int, seed: int, good: Path, place: Path) -> Case:
                 break
         words.append(word)
     os.chdir(place)
-    outcome = forked.call(words, place / "log", seconds=PATIENCE, memory=3 * MEMORY)
+    polite = PATIENCE / 4 if command[0] in LONG else None
+    outcome = forked.call(words, place / "log", seconds=PATIENCE, memory=3 * MEMORY, polite=polite)
     return Case(
         number,
         name,
@@ -608,13 +623,13 @@ def problem(outcome: forked.Outcome) -> str:  # noqa: PLR0911
         return "traceback: " + outcome.text.strip().splitlines()[-1][:200]
     if outcome.code == -9:
         return f"more than {PATIENCE:.0f} s"
-    if outcome.code not in (0, 1, 2, 130):
+    if outcome.code not in (0, 1, 2, STOPPED):
         return f"exit code {outcome.code}"
     if outcome.code and not outcome.text.strip():
         return f"exit code {outcome.code} without a word"
     if outcome.code == 1 and not any(word in outcome.text for word in SAID_WITH_1):
         return "exit code 1: " + outcome.text.strip()[-200:]
-    if outcome.worked > SECONDS:
+    if outcome.worked > SECONDS and outcome.code != STOPPED:
         return f"{outcome.worked:.0f} s of work"
     if outcome.peak > MEMORY:
         return f"{outcome.peak / 2**20:.0f} MB"

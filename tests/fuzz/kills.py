@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from conftest import old_settings, tiny, write_folder_data
 from ipseg.engine.tensors import digest, load_tensors
 from ipseg.files import TEMPORARIES
 
+NOT_LEARNED = 1
+"""How `learn` ends on tiny data; the files are what counts."""
 OF_TIME = ("log.jsonl", "run.json")
 """Files that say when; and logs, which have every start."""
 
@@ -69,7 +72,7 @@ def commands(stuff: Path) -> dict[str, Command]:
     base = stuff / "base"
     return {
         "train": run("train", stuff / "recipe.yaml"),
-        "learn": run("learn", base, "--data", stuff / "new", "--classes", "sheep", "--set", "training.log_every=1"),
+        "learn": run("learn", base, "--data", stuff / "new", "--classes", "sheep", "--set", "training.later_epochs=3"),
         "apply": Command(
             lambda folder: ["apply", stuff / "sheep.zip", base, "--out", folder / "out"],
             lambda folder: (
@@ -105,7 +108,18 @@ def make(stuff: Path) -> None:
     base, grown = stuff / "base", stuff / "grown"
     for words in (
         ["train", stuff / "old.yaml", "--out", base],
-        ["learn", base, "--data", stuff / "new", "--classes", "sheep", "--out", grown],
+        [
+            "learn",
+            base,
+            "--data",
+            stuff / "new",
+            "--classes",
+            "sheep",
+            "--out",
+            grown,
+            "--set",
+            "training.later_epochs=3",
+        ],
         ["pack", grown, "--out", stuff / "sheep.zip"],
     ):
         done = forked.call(words, stuff / "log")
@@ -118,7 +132,7 @@ def content(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
-        if path.name in OF_TIME or name in ("log", "out/sweep.json") or path.suffix == ".log" or "/logs/" in name:
+        if path.name in OF_TIME or name in ("log", "out/sweep.json") or path.suffix == ".log" or "/recipes/" in name:
             continue
         if path.suffix == ".safetensors":
             found[name] = digest(load_tensors(path, "the weights")[0])
@@ -129,9 +143,12 @@ def content(folder: Path) -> dict[str, str]:
     return found
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """What nobody has finished."""
-    return [*folder.rglob(TEMPORARIES), *folder.rglob("*.partial"), *folder.rglob(".step_*")]
+def compare(folder: Path, whole: dict[str, str]) -> str:
+    """What is not as it would be without a kill."""
+    now = content(folder)
+    changed = [file for file in now.keys() | whole.keys() if now.get(file) != whole.get(file)]
+    left = [*folder.rglob(TEMPORARIES), *folder.rglob("*.partial"), *folder.rglob(".step_*")]
+    return f"differs: {changed}" if changed else f"left behind: {left}" if left else ""
 
 
 def attempt(command: Command, folder: Path, rng: random.Random) -> tuple[int, str]:
@@ -144,20 +161,20 @@ def attempt(command: Command, folder: Path, rng: random.Random) -> tuple[int, st
         pid = forked.start(words, log)
         done = forked.finish(pid, log, began, rng.uniform(0, 1.05 * command.seconds))
         kills += done.code == -9
-        if done.code not in (0, -9):
+        if done.code not in (0, NOT_LEARNED, -9):
             return kills, f"exit code {done.code}: {done.text[-500:]}"
         words = command.again(folder)
-        if not words or done.code == 0:
+        if not words or done.code != -9:
             break
     if words:
         done = forked.call(words, log)
-        if done.code != 0:
+        if done.code not in (0, NOT_LEARNED):
             return kills, f"going on ended with {done.code}: {done.text[-500:]}"
     return kills, ""
 
 
 def main() -> int:
-    """Until the time is over, one command after the other."""
+    """Until the time is over or Ctrl-C, one command after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
@@ -176,27 +193,23 @@ def main() -> int:
             folder.mkdir()
             command.prepare(folder)
             done = forked.call(command.words(folder), folder / "log")
-            if done.code != 0:
+            if done.code not in (0, NOT_LEARNED):
                 sys.exit(f"{name} ended with {done.code}, unkilled:\n{done.text}")
             known[name] = Command(command.words, command.again, done.seconds, command.prepare)
             whole[name] = content(folder)
         number, spent, end = 0, Counter(), time.monotonic() + 60 * options.minutes
-        while time.monotonic() < end:
-            name = min(known, key=lambda one: spent[one] / (3 if one in ("train", "learn") else 1))
-            folder, began = Path(place, f"{name}-{number}"), time.monotonic()
-            met, problem = attempt(known[name], folder, rng)
-            kills[name] += met
-            if not problem:
-                now = content(folder)
-                changed = [file for file in now.keys() | whole[name].keys() if now.get(file) != whole[name].get(file)]
-                left = leftovers(folder)
-                problem = f"differs: {changed}" if changed else f"left behind: {left}" if left else ""
-            if problem:
-                wrong.append(f"{name} {number}: {problem}")
-                print(wrong[-1], flush=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            spent[name] += time.monotonic() - began
-            number += 1
+        with suppress(KeyboardInterrupt):
+            while time.monotonic() < end:
+                name = min(known, key=lambda one: spent[one] / (3 if one in ("train", "learn") else 1))
+                folder, began = Path(place, f"{name}-{number}"), time.monotonic()
+                met, problem = attempt(known[name], folder, rng)
+                if problem := problem or compare(folder, whole[name]):
+                    wrong.append(f"{name} {number}: {problem}")
+                    print(wrong[-1], flush=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                kills[name] += met
+                spent[name] += time.monotonic() - began
+                number += 1
     print(json.dumps({"kills": dict(kills), "total": sum(kills.values()), "attempts": number, "wrong": len(wrong)}))
     return 1 if wrong else 0
 

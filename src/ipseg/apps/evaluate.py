@@ -21,11 +21,9 @@ from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
 from ipseg.engine.team import Team
 from ipseg.errors import UserError
-from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.progress import silence
 from ipseg.report.rows import percent
-from ipseg.scenario.split import Scenario, Step
 
 
 def evaluate_again(
@@ -50,18 +48,14 @@ def evaluate_again(
         )
     scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
     if not set(chosen.seen) & set(source.classes):
-        return nothing_measured(scenario, chosen, len(source.val.names))
+        raise UserError(  # background without classes would be right everywhere
+            f"the data annotates none of the classes that step {chosen.index} knows ({', '.join(chosen.seen)}). "
+            f"Its classes: {', '.join(source.classes)}. Name pictures with masks of the others: "
+            "--data FOLDER, or for the data that the run began with --set data.path=FOLDER."
+        )
     method = restore(recipe, folder, scenario, chosen.index, device)
     with silence(wanted=quiet):
         return measure(method, recipe, source, scenario, chosen, Team(device))
-
-
-def nothing_measured(scenario: Scenario, step: Step, images: int) -> StepResult:
-    """The result on data of later steps alone, as a grown run's: a background without classes is right everywhere."""
-    values: dict[str, float | None] = dict.fromkeys([BACKGROUND, *step.seen])
-    base = scenario.steps[0].new
-    groups = miou_groups(values, base, step.seen[len(base) :])
-    return StepResult(step=step.index, new=step.new, iou=values, miou=groups, images=images)
 
 
 def pictures_of(path: Path, *recipes: Recipe) -> tuple[Source, bool]:

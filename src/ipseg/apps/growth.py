@@ -36,6 +36,8 @@ from ipseg.scenario.split import Scenario
 
 Pair = dict[str, float | None]
 """before and after."""
+LEAST_IOU = 0.05
+"""On the new data's own validation pictures. A new class that has less was not learned."""
 
 
 def measure_growth(
@@ -55,6 +57,7 @@ def measure_growth(
             measure(model, recipe, source, theirs, step, Team(device))
             for model, step in zip(models, (before, after), strict=True)
         ]
+    own = folder.result(after.index).iou
     return {
         "memory": on_memory(models[0], models[1], memory, before.seen, device, quiet=quiet) if len(memory) else None,
         "validation": on_validation(results[0].iou, results[1].iou, before.seen, after.new)
@@ -63,7 +66,8 @@ def measure_growth(
             "own_split": own_split,
             "not_annotated": [name for name in after.seen if name not in source.classes],
         },
-        "new_in_data": mean(folder.result(after.index).iou[name] for name in after.new),
+        "new_in_data": mean(own[name] for name in after.new),
+        "not_learned": [name for name in after.new if (value := own[name]) is not None and value < LEAST_IOU],
     }
 
 
@@ -158,7 +162,8 @@ def _kind(validation: dict[str, Any]) -> str:
 def growth_lines(report: dict[str, Any]) -> list[str]:
     """The same in a few sentences."""
     memory, validation = report["memory"], report["validation"]
-    lines = [f"learned: {', '.join(report['new'])}, from {report['pictures']} pictures"]
+    learned = [name for name in report["new"] if name not in report["not_learned"]]
+    lines = [f"learned: {', '.join(learned)}, from {report['pictures']} pictures"] if learned else []
     if memory:
         said, kept = memory["image_accuracy"], memory["pixels_kept"]
         pixels = "the old model saw none of them" if kept is None else f"{percent(kept)} % of their pixels kept"

@@ -6,7 +6,7 @@ the classes of every step (`scenario.steps`). What is left of the old data is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.engine.start import left_open
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing, write_json
+from ipseg.methods.base import replays
 from ipseg.progress import silence
 
 VERSION = 1
@@ -38,17 +39,21 @@ def learn(
     memory: bool = True,
     resume: bool = False,
     quiet: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Learn new classes on top of a finished run, in a run of its own. Returns what learn.json holds.
 
-    classes: a list of names, or a text with commas between them.
+    classes: a list of names, or a text with commas between them. warn: gets what a person should know beforehand.
     """
     require_apart(out, run)
     for assignment in assignments:
         require_free(assignment)
     with silence(wanted=quiet):
-        plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments)
         goes_on = resume and (out / "run.json").is_file()
+        begun = RunFolder.open(out) if goes_on else None
+        plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments, begun)
+        if plan.note:
+            warn(plan.note)
         folder = RunFolder.check(out, plan.recipe, resume=goes_on)
         measured_on, own = validation(plan, val)
         if goes_on:
@@ -85,8 +90,9 @@ def require_apart(out: Path, run: Path) -> None:
 def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     """Lay the new run's folder out with the old steps in it: all of it, or nothing."""
     last = plan.steps - 1
+    wanted = memory and replays(plan.recipe.method)  # what no method reads is left where it is
     remembered = (
-        inherited(plan.base, last) if memory else ReplayMemory([], NoPictures(), plan.scenario.steps[last].seen)
+        inherited(plan.base, last) if wanted else ReplayMemory([], NoPictures(), plan.scenario.steps[last].seen)
     )
     with whole_or_nothing(out) as partial:
         folder = RunFolder(partial)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,6 +35,9 @@ FIXED = (
 )
 """What `--set` may change, and what in these sections it may not: the old steps and the memory stand on it."""
 
+LEAST_ITERATIONS = 200
+"""Of the new step. Epochs that were right for thousands of pictures are a handful of iterations for twenty."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -45,12 +49,19 @@ class Plan:
     recipe: Recipe
     source: Source
     scenario: Scenario
+    note: str
+    """What a person should know who inherits epochs; mostly nothing."""
 
 
 def make_plan(
-    base: RunFolder, data: Path, classes: str | Sequence[str], data_format: str, assignments: Sequence[str]
+    base: RunFolder,
+    data: Path,
+    classes: str | Sequence[str],
+    data_format: str,
+    assignments: Sequence[str],
+    begun: RunFolder | None = None,
 ) -> Plan:
-    """Check everything that could be wrong before a run is begun."""
+    """Check everything that could be wrong before a run is begun. One that has begun keeps its number of epochs."""
     theirs = make_recipe(base.settings())
     learned = base.scenario(theirs)
     if base.finished() < len(learned.steps):
@@ -76,8 +87,34 @@ def make_plan(
         )
     source = recipe.source()  # without what is held out
     scenario = recipe.scenario.build(source.name, source.classes)
-    StepDataset(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
-    return Plan(base, len(learned.steps), recipe, source, scenario)
+    dataset = StepDataset(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
+    recipe, note = long_enough(recipe, dataset.step.index, len(dataset), assignments, begun)
+    return Plan(base, len(learned.steps), recipe, source, scenario, note)
+
+
+def long_enough(
+    recipe: Recipe, step: int, pictures: int, assignments: Sequence[str], begun: RunFolder | None
+) -> tuple[Recipe, str]:
+    """The recipe with at least `LEAST_ITERATIONS` for the step, unless its epochs were chosen; what to say of it."""
+    training = recipe.training
+    iterations, batch = training.iterations(step, pictures), training.batch_size
+    chosen = {"training.epochs", "training.later_epochs"} & set(map(_key, assignments))
+    if begun and not chosen:
+        return with_epochs(recipe, make_recipe(begun.settings()).training.later_epochs), ""
+    if iterations >= LEAST_ITERATIONS:
+        return recipe, ""
+    enough = math.ceil(LEAST_ITERATIONS * batch / pictures)
+    given = f"{pictures} pictures in batches of {batch}, {training.at(step).epochs:g} times: {iterations} iterations"
+    if chosen:
+        return recipe, f"{given}; for {LEAST_ITERATIONS} set training.later_epochs={enough}."
+    longer = with_epochs(recipe, enough)
+    now = longer.training.iterations(step, pictures)
+    return longer, f"{given} are too few. training.later_epochs is {enough} now, {now} iterations; --set changes it."
+
+
+def with_epochs(recipe: Recipe, later_epochs: float | None) -> Recipe:
+    """With other epochs of later steps."""
+    return replace(recipe, training=replace(recipe.training, later_epochs=later_epochs))
 
 
 def named(classes: str | Sequence[str], offered: Sequence[str]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ipseg.data.batch import Sample
 from ipseg.data.loading import room
-from ipseg.data.memory import ReplayMemory
+from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
@@ -25,7 +26,7 @@ from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import stop_request, train_step
 from ipseg.errors import Interrupted, UserError
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.methods.base import Method, end_step, prepare, replayed_labels
+from ipseg.methods.base import Method, end_step, prepare, replayed_labels, replays
 from ipseg.methods.labels import where_unlabelled
 from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
@@ -158,8 +159,13 @@ def remember(
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
     with many_sizes():
-        kept = update(memory, view, recipe.memory, recipe.seed, old_classes)
-    kept.save(folder.step(view.step.index) / "memory", view, recipe.memory, replayed_labels(recipe.method))
+        kept = update(memory, view, memory_config(recipe), recipe.seed, old_classes)
+    kept.save(folder.step(view.step.index) / "memory", view, memory_config(recipe), replayed_labels(recipe.method))
+
+
+def memory_config(recipe: Recipe) -> MemoryConfig:
+    """What is stored: nothing for a method that would not read it. It is somebody's data."""
+    return recipe.memory if replays(recipe.method) else replace(recipe.memory, size=0)
 
 
 def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
@@ -190,5 +196,9 @@ def summarise(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: St
         seed=recipe.seed,
         steps=(*(folder.result(index) for index in range(folder.finished())), *latest),
         oracle=tuple(recipe.oracle()),
-        info={"steps": len(scenario.steps), "memory": recipe.memory.size, "backbone": recipe.model.backbone.name},
+        info={
+            "steps": len(scenario.steps),
+            "memory": memory_config(recipe).size,
+            "backbone": recipe.model.backbone.name,
+        },
     )

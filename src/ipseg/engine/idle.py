@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ipseg.engine.recipe import Recipe
+from ipseg.methods.base import replays
 
 
 def idle(recipe: Recipe) -> list[str]:
     """A sentence for each setting that is not its default and has no effect, with what it would need."""
     said = [*_idle("method", recipe.method), *_idle("training", recipe.training)]
-    if not getattr(recipe.method, "replays", True):
+    if not replays(recipe.method):
         needs = dict.fromkeys(("size", "store"), (recipe.memory.size == 0, "a method that replays"))
         said += _told("memory", recipe.memory, needs)
     return said

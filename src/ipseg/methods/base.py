@@ -141,9 +141,9 @@ class MethodConfig(Protocol):
     """What a method's settings must offer.
 
     One that replays pictures with pixel labels also has `replayed_labels`, which says what these hold; memory keeps
-    and shows no annotation otherwise. One that says what its settings need (`replays`, `needs`: engine/idle.py) has
-    them named where they were changed in vain. One that cannot learn from every data set has `require_data(data)`,
-    which raises before anything starts.
+    and shows no annotation otherwise. For one whose `replays` is false nothing is stored. `needs` says which settings
+    count only together with others (engine/idle.py). One that cannot learn from every data set has
+    `require_data(data)`, which raises before anything starts.
     """
 
     name: str
@@ -155,6 +155,11 @@ class MethodConfig(Protocol):
     def oracle(self) -> Iterable[str]:
         """Settings that see labels a step must not see; stamped into results."""
         ...
+
+
+def replays(config: MethodConfig) -> bool:
+    """Whether the method reads the memory; without a word from it, yes."""
+    return bool(getattr(config, "replays", True))
 
 
 def replayed_labels(config: MethodConfig) -> MemLabels | None:
