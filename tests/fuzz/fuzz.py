@@ -640,6 +640,13 @@ SAID_WITH_1 = ("not learned", "problem", "wrong", "of the grid", "error")
 """Commands whose answer is 'no' end with 1, and say so: `data check`, `learn` of what was not learned."""
 
 
+def summary(ends: dict[str, Counter[str]], wrong: int, slowest: float, largest: int) -> str:
+    """A line of JSON."""
+    cases = sum(codes.total() for codes in ends.values())
+    worst = {"slowest": round(slowest, 1), "peak MB": largest >> 20}
+    return json.dumps({"cases": cases, "wrong": wrong, **worst, "exit codes": ends})
+
+
 def main() -> int:
     """Cases until the time, or their number, is over."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -674,10 +681,10 @@ def main() -> int:
                 print(case.outcome.text, f"exit code {case.outcome.code}, {case.outcome.worked:.1f} s of work")
             os.chdir("/")
             shutil.rmtree(place, ignore_errors=True)
+            if number % 200 == 199:
+                print(summary(ends, len(wrong), slowest, largest), flush=True)
     shutil.rmtree(os.environ["IPSEG_CACHE"], ignore_errors=True)
-    total = sum(sum(codes.values()) for codes in ends.values())
-    print(json.dumps({kind: dict(codes) for kind, codes in ends.items()}))
-    print(json.dumps({"cases": total, "wrong": len(wrong), "slowest": round(slowest, 1), "peak MB": largest >> 20}))
+    print(summary(ends, len(wrong), slowest, largest))
     return 1 if wrong else 0
 
 

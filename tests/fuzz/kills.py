@@ -173,6 +173,11 @@ def attempt(command: Command, folder: Path, rng: random.Random) -> tuple[int, st
     return kills, ""
 
 
+def summary(kills: Counter[str], attempts: int, wrong: list[str]) -> str:
+    """A line of JSON."""
+    return json.dumps({"kills": dict(kills), "total": kills.total(), "attempts": attempts, "wrong": len(wrong)})
+
+
 def main() -> int:
     """Until the time is over or Ctrl-C, one command after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -210,7 +215,9 @@ def main() -> int:
                 kills[name] += met
                 spent[name] += time.monotonic() - began
                 number += 1
-    print(json.dumps({"kills": dict(kills), "total": sum(kills.values()), "attempts": number, "wrong": len(wrong)}))
+                if number % 50 == 0:
+                    print(summary(kills, number, wrong), flush=True)
+    print(summary(kills, number, wrong))
     return 1 if wrong else 0
 
 
