@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +102,17 @@ def test_nothing_unpickles_a_strangers_file():
             for call in calls:
                 if call in line and f".{call}" not in line and "weights_only=True" not in line:
                     raise AssertionError(f"{path.name}:{number}: {line.strip()}")
+
+
+def test_no_message_advises_to_delete_a_file():
+    """It may be the only copy of what is intact after all; what is moved aside can be moved back."""
+    advice = re.compile(r"\b[Dd]elete (it|the|this|its)\b|\b[Rr]emove (the|this) (file|folder|checkpoint|run)")
+    texts = {
+        path: [node.value for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if _is_text(node)]
+        for path in MODULES
+    }
+    assert {path: found for path, all_of in texts.items() if (found := list(filter(advice.search, all_of)))} == {}
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

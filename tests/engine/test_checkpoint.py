@@ -116,7 +116,7 @@ def test_an_iteration_that_the_step_does_not_have_is_refused(learner, iteration)
     """A step would be taken for learned."""
     _, _, checkpoint = learner()
     save_tensors(checkpoint.path, dict(checkpoint._state()), {"iteration": iteration})
-    with pytest.raises(UserError, match=r"does not fit: .*it is of iteration .*and this step has 9\. Delete it"):
+    with pytest.raises(UserError, match=r"does not fit: .*it is of iteration .*and this step has 9\. Move it out"):
         checkpoint.restore(9)
 
 

@@ -78,7 +78,8 @@ class Checkpoint:
 
     def _unfit(self, why: str) -> UserError:
         return UserError(
-            f"the checkpoint does not fit: {self.path}: {why}. Delete it: --resume then begins this step anew."
+            f"the checkpoint does not fit: {self.path}: {why}. Move it out of the run's folder: --resume then begins "
+            "this step anew."
         )
 
     @contextmanager
