@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from given_network import assert_close, load, names
 from given_weights import SIZE, aspp_of, full_boxes, large_heads, posterior_of, small_heads
 
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.registry import method_config
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.boxes import pool
 from ipseg.model.heads import Head, SmallTrunk
-from ipseg.model.network import ModelConfig, Network
+from ipseg.model.network import ModelConfig
 from ipseg.model.posterior import pool_parts
 from ipseg.scenario.split import Step
 
@@ -58,7 +60,8 @@ def test_initial_weights_have_the_spread_of_the_authors(name):
     """Of random draws, so within five percent; torch's own have 0.41 times this spread."""
     v = load(name)
     torch.manual_seed(0)
-    network = Network(ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=64, posterior_width=256))
+    model = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=64, posterior_width=256)
+    network: Any = IPSegConfig(variant="official").build(model).network
     head = network.grow(64, 64)
     posterior = network.posterior
     layers = {

@@ -46,6 +46,8 @@ class Rules:
     """At inference the unknown channel is added to the background's; if not, it is dropped."""
     posterior_sees_crops: bool
     """Replayed images are cropped for the posterior like new ones; if not, it sees them whole, as their labels do."""
+    he_init: bool
+    """Decoder, heads and posterior begin with He's normal draw; if not, with PyTorch's own."""
     encoder_dropout: bool
     """Dropout and stochastic depth stay active in the frozen encoder after the base step. The teacher has
     neither, which takes a second pass."""
@@ -57,6 +59,7 @@ VARIANTS = {
         noise_filtering=True,
         unknown_joins_background=False,
         posterior_sees_crops=False,
+        he_init=False,
         encoder_dropout=False,
     ),
     "official": Rules(
@@ -64,6 +67,7 @@ VARIANTS = {
         noise_filtering=False,
         unknown_joins_background=True,
         posterior_sees_crops=True,
+        he_init=True,
         encoder_dropout=True,
     ),
 }
@@ -186,8 +190,7 @@ class IPSegConfig:
         """What the base step depends on: there is no old class, no memory and no inference in it."""
         parts = ("name", "image_posterior", "decoupling", "head", "backbone_lr", "posterior_lr")
         weights = ("lambda_temporary", "lambda_permanent")
-        variant = self.variant if self.decoupling else None  # its losses differ only there
-        return {key: getattr(self, key) for key in (*parts, *weights)} | {"variant": variant}
+        return {key: getattr(self, key) for key in (*parts, *weights, "variant")}
 
     def oracle(self) -> list[str]:
         """Full image labels are not to be had in a real step."""
@@ -202,7 +205,8 @@ class IPSegConfig:
         """Make the method with its network."""
         posterior: Literal["learned"] | None = "learned" if self.image_posterior else None
         head: Literal["ipseg", "ssul"] = "ipseg" if self.head == "large" else "ssul"
-        return IPSeg(self, Network(model, posterior=posterior, head=head, pretrained=pretrained))
+        he_init = self.rules.he_init
+        return IPSeg(self, Network(model, posterior=posterior, head=head, he_init=he_init, pretrained=pretrained))
 
 
 class IPSeg:

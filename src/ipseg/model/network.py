@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.errors import require_at_least, require_between
+from ipseg.model import initial
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.boxes import full_boxes, inside, pool
 from ipseg.model.decoder import Aspp
 from ipseg.model.freezing import Still, freeze
 from ipseg.model.fusible import fusible
 from ipseg.model.heads import Head, SmallTrunk, Trunk, enlarge
-from ipseg.model.initial import he_init
 from ipseg.model.moments import Moments
 from ipseg.model.posterior import Posterior, pool_parts
 from ipseg.model.recording import recordable
@@ -192,7 +192,8 @@ class Network(nn.Module):
 
     head: IPSeg's, or SSUL's small one. apart: the background has a head of its own, and the permanent one has the
     unknown channel alone (SSUL). own_decoders: those that later heads begin with are copies of the base step's.
-    posterior: how the image posterior comes about, none: there is none. posterior_backbone: what it sees with.
+    posterior: how the image posterior comes about, none: there is none. posterior_backbone: what it sees with. he_init:
+    layers begin as in the authors' code, not as PyTorch has it.
     """
 
     def __init__(
@@ -204,20 +205,23 @@ class Network(nn.Module):
         apart: bool = False,
         own_decoders: bool = False,
         posterior_backbone: PosteriorBackbone = "shared",
+        he_init: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
         self.config, self._small_heads = config, head == "ssul"
+        self._he_init = he_init
         sees: PosteriorBackbone = posterior_backbone if posterior else "shared"
         self.encoder = Encoder(config, keep_last=own_decoders, posterior_backbone=sees, pretrained=pretrained)
-        he_init(self.encoder.decoder)
+        if he_init:
+            initial.he_init(self.encoder.decoder)
         self.permanent = self._head(1 if apart else 2)
         self.background = self._head(1) if apart else None
         self.temporary = nn.ModuleList()
         seen = self.encoder.backbone.channels[-1] * (2 if sees == "both" else 1)
         self.posterior: Posterior | Moments | None = None
         if posterior == "learned":
-            self.posterior = Posterior(seen, config.posterior_width, config.posterior_dropout)
+            self.posterior = Posterior(seen, config.posterior_width, config.posterior_dropout, he_init=he_init)
         elif posterior == "moments":
             self.posterior = Moments(seen)
 
@@ -225,7 +229,8 @@ class Network(nn.Module):
         width = self.config.width
         stages = self.encoder.backbone.channels[:3]
         trunk = SmallTrunk(width, width) if self._small_heads else Trunk(stages, width, width)
-        return he_init(Head(trunk, width, outputs))
+        head = Head(trunk, width, outputs)
+        return initial.he_init(head) if self._he_init else head
 
     def lasting(self) -> list[Head]:
         """The branches that no step owns, in the order of their channels: unknown, then background."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ipseg.model import initial
 from ipseg.model.boxes import pool
-from ipseg.model.initial import he_init
 from ipseg.model.recording import recordable
 
 BINS = 2
@@ -15,7 +15,7 @@ BINS = 2
 class Posterior(nn.Module):
     """2x2 pooling of the last stage, two shared fully connected layers, one classifier a step (section 3.3)."""
 
-    def __init__(self, inputs: int, width: int, dropout: float) -> None:
+    def __init__(self, inputs: int, width: int, dropout: float, *, he_init: bool = False) -> None:
         super().__init__()
         self.shared = nn.Sequential(
             nn.Linear(inputs * BINS * BINS, width),
@@ -25,15 +25,17 @@ class Posterior(nn.Module):
             nn.ReLU(),
             nn.Dropout(dropout),
         )
-        he_init(self.shared)
-        self.width = width
+        self.width, self.he_init = width, he_init
+        if he_init:
+            initial.he_init(self.shared)
         self.sizes: list[int] = []
         """Classes of each step."""
         self.classifiers = nn.ModuleList()
 
     def grow(self, classes: int) -> None:
         """Add the classifier of a new step."""
-        self.classifiers.append(he_init(nn.Linear(self.width, classes)))
+        classifier = nn.Linear(self.width, classes)
+        self.classifiers.append(initial.he_init(classifier) if self.he_init else classifier)
         self.sizes.append(classes)
 
     @recordable
