@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ipseg.model.conv_beside import ConvBeside
 from ipseg.model.decoder import Norm, conv_block
 from ipseg.model.fusible import fusible
 from ipseg.model.precision import unmixed
@@ -19,6 +18,23 @@ OTHER_FOREGROUND = 0
 """Channel c_f of a temporary branch; c'_b follows as 1, then the step's classes."""
 
 
+class SplitConv(nn.Conv2d):
+    """A 3x3 convolution of two tensors joined by their channels, as the sum of one convolution of each.
+
+    The stage is frozen after the base step. Torch computes no gradient of an input that asks for none, but of joined
+    channels it would compute all and drop most of them; and joining copies both.
+    """
+
+    def __init__(self, inputs: int, stage: int, outputs: int) -> None:
+        super().__init__(inputs + stage, outputs, 3, padding=1, bias=False)
+        self.split = [inputs, stage]
+
+    def forward(self, x: Tensor, stage: Tensor) -> Tensor:  # type: ignore[override]
+        """x: the features of the head; stage: those of the backbone at the same resolution."""
+        of_x, of_stage = torch.split(self.weight, self.split, dim=1)
+        return F.conv2d(x, of_x, padding=1) + F.conv2d(stage, of_stage, padding=1)
+
+
 class Trunk(nn.Module):
     """Three 3x3 convolutions with upsampling between them, each also fed with the stage of its resolution (3, 2, 1)."""
 
@@ -26,7 +42,7 @@ class Trunk(nn.Module):
         super().__init__()
         widths = [inputs, width, width]
         self.blocks = nn.ModuleList(
-            nn.Sequential(ConvBeside(before, stage, width), Norm(width), nn.ReLU())
+            nn.Sequential(SplitConv(before, stage, width), Norm(width), nn.ReLU())
             for before, stage in zip(widths, stages[::-1], strict=True)
         )
 
@@ -35,7 +51,9 @@ class Trunk(nn.Module):
         """decoded: the decoder's output; stages: the backbone's first three, finest first."""
         x = decoded
         for block, stage in zip(self.blocks, stages[::-1], strict=True):
-            x = block((resize(x, stage.shape[-2:]), stage))
+            assert isinstance(block, nn.Sequential)
+            conv, norm, relu = block
+            x = relu(norm(conv(resize(x, stage.shape[-2:]), stage)))
         return x
 
 

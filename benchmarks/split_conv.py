@@ -1,6 +1,6 @@
-"""What a head saves that asks for no gradient of frozen features: forward and backward, beside a plain one.
+"""What a head saves whose convolutions are split (model/heads.py SplitConv): forward and backward, beside plain ones.
 
-    python benchmarks/conv_beside.py --out conv_beside.json
+    python benchmarks/split_conv.py --out split_conv.json
 
 Heads as IPSeg's on ResNet-50, in turns, so that both see the same noise. On a GPU in bf16 and compiled.
 """
@@ -23,11 +23,11 @@ STAGES, WIDTH = (256, 512, 1024), 256
 
 
 class Plain(nn.Conv2d):
-    """A convolution whose gradient torch computes for all channels."""
+    """One convolution of the joined channels: torch computes the gradient of them all."""
 
-    def forward(self, both: tuple[Tensor, Tensor]) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, stage: Tensor) -> Tensor:  # type: ignore[override]
         """Joined, then convolved."""
-        return super().forward(torch.cat(both, dim=1))
+        return super().forward(torch.cat([x, stage], dim=1))
 
 
 def heads() -> dict[str, Head]:
