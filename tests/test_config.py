@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -273,6 +274,11 @@ def test_a_class_is_found_by_its_short_name_or_by_module_and_class():
     ):
         with pytest.raises(UserError, match=message):
             find_class(name, {"car": Car}, "vehicle")
+
+
+def test_a_class_that_is_no_dataclass_has_no_settings():
+    with pytest.raises(UserError, match="data: Path is not a dataclass of settings"):
+        build(Path, {}, "data")
 
 
 def test_errors_offer_the_nearest_name_and_list_the_valid_ones():

@@ -30,7 +30,6 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.recipe_files import with_changes
 from ipseg.engine.start import begin, restore
 from ipseg.engine.system import choose_device, seed_all, set_deterministic
-from ipseg.methods.base import prepare
 from ipseg.methods.ipseg import IPSegConfig
 
 WAYS = {
@@ -52,7 +51,7 @@ def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.devic
     plan, keep = method.plan(training.batch_size, len(memory)), room(training.cache_gb)
     settings = {"crop": training.crop, "scales": training.scale, "flip": training.flip, "seed": recipe.seed}
     stream = BatchStream(view, memory, plan, device=device, keep=keep, workers=training.workers, **settings)  # type: ignore[arg-type]
-    prepare(method, stream.one_pass())
+    method.prepare(stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))
     return method, stream
 

@@ -15,7 +15,6 @@ from ipseg.data.memory_update import update
 from ipseg.data.step_dataset import StepDataset
 from ipseg.data.stream import BatchStream
 from ipseg.errors import UserError
-from ipseg.methods.base import replayed_labels
 from ipseg.methods.registry import method_config
 from ipseg.scenario.split import ScenarioConfig
 
@@ -119,7 +118,7 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
 
 def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(after_two_steps):
     """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
-    after_two_steps.show(replayed_labels(method_config({"name": "ipseg"})), view(2))
+    after_two_steps.show(method_config({"name": "ipseg"}).replayed_labels, view(2))
     plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
     stream = BatchStream(
         view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from ipseg.apps.compare import compare
-from ipseg.engine.base_step import base_settings, base_step
+from ipseg.engine.base_step import base_step
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
+from ipseg.methods.base import MethodConfig
 from ipseg.methods.finetune import FinetuneConfig
 from ipseg.report.compare_formats import as_json
 
@@ -111,12 +112,15 @@ def test_what_acts_in_the_base_step_changes_it(tiny_settings, changes):
 
 
 def test_of_a_method_that_does_not_say_everything_matters():
-    @dataclass(frozen=True)
-    class Silent:
+    @dataclass(frozen=True, kw_only=True)
+    class Silent(MethodConfig):
         name: str = "mine"
         strength: int = 1
 
-    assert base_settings(Silent(strength=2)) == {"name": "mine", "strength": 2}
+        def build(self, model, *, pretrained=True):
+            raise NotImplementedError
+
+    assert Silent(strength=2).base_settings() == {"name": "mine", "strength": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +140,8 @@ class Alike(FinetuneConfig):
 
 
 def test_a_subclass_with_a_setting_of_its_own_shares_no_base_step_unless_it_says_so():
-    assert base_settings(Stronger(strength=2)) != base_settings(Stronger()) != base_settings(FinetuneConfig())
-    assert base_settings(Alike(later_lr=0.5)) == base_settings(FinetuneConfig())
+    assert Stronger(strength=2).base_settings() != Stronger().base_settings() != FinetuneConfig().base_settings()
+    assert Alike(later_lr=0.5).base_settings() == FinetuneConfig().base_settings()
 
 
 def test_a_shared_base_step_that_does_not_fit_is_refused_before_anything_is_written(tiny_settings, tiny_run, tmp_path):

@@ -22,7 +22,6 @@ from ipseg.data.batch import Batch, StepBatch
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
-from ipseg.methods.base import end_step, prepare, replayed_labels
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.model._torchvision import ensure_torchvision
 from ipseg.model.backbone import BackboneConfig
@@ -96,13 +95,13 @@ class Subject:
         """What a method does before the first iteration."""
         count = self.plan().num_new
         passes = -(-len(self.inputs.steps[self.step.index]) // count)
-        prepare(self.method, (self.batch(iteration) for iteration in range(passes)))
+        self.method.prepare(self.batch(iteration) for iteration in range(passes))
 
     def end_step(self) -> None:
         """What a method does after the last one."""
         rows = self.inputs.steps[self.step.index]
         some = [rows[start : start + BATCH_SIZE] for start in range(0, len(rows), BATCH_SIZE)]
-        end_step(self.method, (StepBatch(self.rows(each, replayed=0), len(each)) for each in some))
+        self.method.end_step(StepBatch(self.rows(each, replayed=0), len(each)) for each in some)
 
     def groups(self) -> list[tuple[list[nn.Parameter], float]]:
         """What learns, and the multiple of the rate at which it does."""
@@ -154,7 +153,7 @@ class Subject:
 
     def replayed(self, row: int) -> NDArray[np.uint8]:
         """Labels of a stored image: of the step that stored it, of the running one if it has the image too, or both."""
-        mask, wanted = self.inputs.masks[row], replayed_labels(self.config)
+        mask, wanted = self.inputs.masks[row], self.config.replayed_labels
         then = self.visible(mask, 0) if wanted in ("annotated", "sampled") else np.where(mask == 255, mask, 0)
         again = wanted in ("annotated", "current") and row in self.inputs.steps[1]
         return np.where(then == 0, self.visible(mask, 1), then) if again else then

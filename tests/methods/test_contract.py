@@ -20,7 +20,7 @@ from ipseg.data.stream import BatchStream
 from ipseg.engine import experiment, start
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
-from ipseg.methods.base import Method, prepare, replayed_labels
+from ipseg.methods.base import Method
 from ipseg.methods.finetune import Finetune
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.model.backbone import BackboneConfig
@@ -71,7 +71,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         config, steps, labels = (
             MemoryConfig(size=6),
             scenario_of(name).steps,
-            replayed_labels(method_config({"name": name})),
+            method_config({"name": name}).replayed_labels,
         )
         folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
         if not folder.exists():
@@ -89,7 +89,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
 
 def train(method: Method, batches: list[StepBatch]) -> list[dict[str, float]]:
     """The beginning of a step as the engine does it."""
-    prepare(method, iter(batches))
+    method.prepare(iter(batches))
     return learn(method, batches)
 
 
@@ -145,7 +145,7 @@ def test_a_prediction_depends_on_its_own_picture_alone(name):
 def test_its_losses_are_finite_numbers_and_move_all_that_shall_learn(name, batches):
     method = build(name, 1 if name == "joint" else 2)
     (batch,) = batches(name, count=1)
-    prepare(method, iter([batch]))
+    method.prepare(iter([batch]))
     method.train_mode()
     parts = method.loss(batch)
     assert all(part.shape == () and torch.isfinite(part) and part.dtype == torch.float32 for part in parts.values())
@@ -188,7 +188,7 @@ def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batch
 @every_incremental
 def test_what_it_does_not_give_to_the_optimiser_stays_as_it_is(name, batches):
     method, made = build(name, 2), batches(name)
-    prepare(method, iter(made))
+    method.prepare(iter(made))
     learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
     kept = {key for key, parameter in method.network.named_parameters() if id(parameter) not in learning}
     before, previous = state(method.network), getattr(method, "previous", None)

@@ -60,7 +60,7 @@ def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, sce
     assert replaying.plan(16, memory=100) == BatchPlan(12, num_replayed=4)
     assert replaying.plan(16, memory=0) == BatchPlan(16)
     assert replaying.plan(2, memory=100) == BatchPlan(1, num_replayed=1)  # a small share is not none
-    assert FinetuneConfig(rehearsal=0.9).build(MODEL).plan(1, memory=5) == BatchPlan(1)
+    assert replaying.plan(1, memory=5) == BatchPlan(1)
 
 
 def test_joint_training_is_one_step_or_none(scenario):

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 import ipseg.methods.ipseg
 import ipseg.methods.ssul
 from ipseg.data.batch import BatchPlan, StepBatch, join
-from ipseg.methods.base import replayed_labels
 from ipseg.methods.losses import pixel_bce
 
 OFF = {"image_posterior": False, "decoupling": False}
@@ -89,7 +88,7 @@ def both(make_method):
 def test_switched_off_with_small_heads_it_replays_and_labels_as_ssul_m(both, replaying, monkeypatch):
     ours, theirs = both
     assert ours.plan(16, memory=100) == theirs.plan(16, memory=100) == BatchPlan(8, 8)
-    assert replayed_labels(ours.config) == replayed_labels(theirs.config)
+    assert ours.config.replayed_labels == theirs.config.replayed_labels
     taught = []
 
     def watched(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

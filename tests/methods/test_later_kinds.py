@@ -23,7 +23,6 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
-from ipseg.methods.base import end_step, prepare
 from ipseg.methods.registry import method_config
 from ipseg.scenario.split import Scenario
 
@@ -166,14 +165,14 @@ def test_fused_weights_lie_between_the_step_before_and_what_was_learned(scenario
     for tensor in (method.network.classifiers[0].bias, method.network.classifiers[1].bias):
         torch.nn.init.constant_(tensor, 1.0)
     torch.nn.init.constant_(method.previous.classifiers[0].bias, 0.0)
-    end_step(method, iter([]))
+    method.end_step(iter([]))
     assert method.network.classifiers[0].bias.tolist() == pytest.approx([0.5] * 3)  # sqrt(1 new / 4 with background)
     assert method.network.classifiers[1].bias.tolist() == [1.0]  # it was not there before
 
 
 def test_branches_and_the_layer_they_become_say_the_same_and_the_next_step_builds_on_it(scenario, batch):
     method = build("Rebuilt", scenario)
-    prepare(method, iter([]))
+    method.prepare(iter([]))
     method.train_mode()
     learning = [p for group in method.parameter_groups() for p in group.parameters]
     torch.stack(list(method.loss(batch).values())).sum().backward()
@@ -182,12 +181,12 @@ def test_branches_and_the_layer_they_become_say_the_same_and_the_next_step_build
     images = batch.inputs.images
     before = method.predict(images).scores
     kept = method.layer[0].kept.weight.clone()
-    end_step(method, iter([]))
+    method.end_step(iter([]))
     assert torch.allclose(method.predict(images).scores, before, atol=1e-5)
     merged = method.layer[0].weight.clone()
     assert not torch.equal(merged, kept)
     method.begin_step(scenario.steps[2])
-    prepare(method, iter([]))
+    method.prepare(iter([]))
     assert torch.equal(method.layer[0].kept.weight, merged)
     assert not method.layer[0].kept.weight.requires_grad
 
@@ -224,7 +223,7 @@ def test_a_prototype_is_the_mean_over_one_pass_with_the_trained_network(scenario
     method = build("Prototypes", scenario)
     method.loss(batch)
     running = method.means()[3].clone()
-    end_step(method, iter([batch]))
+    method.end_step(iter([batch]))
     seen = method.network(batch.inputs.images, batch.inputs.boxes).stages[-1]
     labels = torch.nn.functional.interpolate(batch.inputs.labels[:, None].float(), seen.shape[-2:])[:, 0]
     assert torch.allclose(method.means()[3], seen.movedim(1, -1)[labels == 3].mean(0), atol=1e-5)

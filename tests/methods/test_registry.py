@@ -57,8 +57,16 @@ def test_a_method_of_ones_own_is_named_by_module_and_class():
     assert method_config({"name": "ipseg.methods.finetune:FinetuneConfig"}).later_lr == 0.1
     with pytest.raises(UserError, match="cannot be imported"):
         method_config({"name": "ipseg.methods.finetune:Nothing"})
-    with pytest.raises(UserError, match="not a dataclass"):
-        method_config({"name": "ipseg.methods.finetune:Finetune"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ipseg.methods.finetune:Finetune", "ipseg.data.memory:MemoryConfig", "ipseg.methods.replay:ReplayConfig"],
+    ids=["the method itself", "settings of something else", "settings that build nothing"],
+)
+def test_what_is_not_a_class_of_a_methods_settings_is_refused_by_name(name):
+    with pytest.raises(UserError, match=f"method {name}: .* must be a dataclass that inherits from .*MethodConfig"):
+        method_config({"name": name})
 
 
 @pytest.mark.usefixtures("example")

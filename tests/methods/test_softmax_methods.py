@@ -10,7 +10,6 @@ import torch
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
-from ipseg.methods.base import EndsStep, Prepares, end_step, prepare, replayed_labels
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy
 from ipseg.methods.registry import METHODS, method_config
@@ -73,7 +72,7 @@ def test_in_the_base_step_only_labels_teach(name, scenario, hand_made):
     method = method_config({"name": name}).build(MODEL)
     method.begin_step(scenario.steps[0])
     batch = StepBatch(hand_made([0, 1, 2], classes=2), num_new=2)
-    prepare(method, iter([batch]))
+    method.prepare(iter([batch]))
     assert set(method.loss(batch)) == {"segmentation"}
 
 
@@ -137,7 +136,7 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
     method = make("plop_m", least_threshold=0.0)
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
-    prepare(method, iter([StepBatch(replace(own, **both), num_new=2)]))
+    method.prepare(iter([StepBatch(replace(own, **both), num_new=2)]))
     logits = method.seen_before(own).enlarged()
     guess, doubt = logits.argmax(1), entropy(logits)
     for index, threshold in enumerate(method.thresholds.tolist()):
@@ -149,7 +148,7 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
 def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batch):
     """By classes and by a logarithm."""
     method = make("plop", variant="official", least_threshold=0.0)
-    prepare(method, iter([batch]))
+    method.prepare(iter([batch]))
     logits = method.seen_before(batch.inputs).enlarged()[: batch.num_new]
     unlabelled = batch.inputs.labels[: batch.num_new] == 0
     counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
@@ -161,27 +160,17 @@ def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batc
 
 def test_no_threshold_is_below_the_least(make, batch):
     method = make("plop", least_threshold=0.999)
-    prepare(method, iter([batch]))
+    method.prepare(iter([batch]))
     assert (method.thresholds >= 0.999).all()
 
 
-def test_hooks_are_called_where_a_method_has_them():
-    calls = []
-
-    class Fusing:
-        def prepare(self, batches):
-            calls.append(("prepare", list(batches)))
-
-        def end_step(self, batches):
-            calls.append("end")
-
-    assert isinstance(Fusing(), Prepares)
-    assert isinstance(Fusing(), EndsStep)
-    prepare(Fusing(), iter([1, 2]))
-    end_step(Fusing(), iter([]))
-    prepare(object(), iter([]))
-    end_step(object(), iter([]))
-    assert calls == [("prepare", [1, 2]), "end"]
+def test_hooks_that_a_method_does_not_have_do_nothing_and_ask_for_no_batch(make):
+    method = make("finetune")
+    before = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    asked = (pytest.fail("a batch was made") for _ in range(1))
+    method.prepare(asked)
+    method.end_step(asked)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in method.network.state_dict().items())
 
 
 # ---- replay ---------------------------------------------------------------------------------------------------------
@@ -205,12 +194,12 @@ def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make
     assert torch.equal(labels[0], crops.labels[0])
     assert (labels[1] == 1).all()
     assert method.config.oracle() == ["method.mem_labels=all_seen"]
-    assert replayed_labels(method.config) == "all_seen"
+    assert method.config.replayed_labels == "all_seen"
 
 
 def test_without_replay_no_label_is_asked_of_memory_and_nothing_is_an_oracle():
     config = method_config({"name": "plop", "mem_labels": "all_seen"})
-    assert replayed_labels(config) is None
+    assert config.replayed_labels is None
     assert config.oracle() == []
 
 

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
-from ipseg.methods.base import replayed_labels
 from ipseg.methods.labels import sure_old_classes
 from ipseg.methods.registry import method_config
 
@@ -93,8 +92,8 @@ def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make
         each.train_mode()
         losses.append(each.loss(StepBatch(picture, num_new=1))["segmentation"].item())
     assert losses[0] == losses[1]
-    assert replayed_labels(method_config({"name": "ssul_m"})) == "annotated"
-    assert replayed_labels(method_config({"name": "ssul", "mem_labels": "all_seen"})) is None
+    assert method_config({"name": "ssul_m"}).replayed_labels == "annotated"
+    assert method_config({"name": "ssul", "mem_labels": "all_seen"}).replayed_labels is None
 
 
 def test_unknown_joins_the_background_at_inference(make_method, batch):

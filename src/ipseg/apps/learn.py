@@ -21,7 +21,6 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.engine.start import left_open
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing, write_json
-from ipseg.methods.base import replays
 from ipseg.progress import silence
 
 VERSION = 1
@@ -90,7 +89,7 @@ def require_apart(out: Path, run: Path) -> None:
 def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     """Lay the new run's folder out with the old steps in it: all of it, or nothing."""
     last = plan.steps - 1
-    wanted = memory and replays(plan.recipe.method)  # what no method reads is left where it is
+    wanted = memory and plan.recipe.method.replays  # what no method reads is left where it is
     remembered = (
         inherited(plan.base, last) if wanted else ReplayMemory([], NoPictures(), plan.scenario.steps[last].seen)
     )

@@ -10,7 +10,6 @@ from ipseg.config import to_dict
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, TrainingConfig, make_recipe
 from ipseg.errors import UserError
-from ipseg.methods.base import MethodConfig
 from ipseg.scenario.split import Scenario
 
 
@@ -21,7 +20,7 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
         "data": to_dict(recipe.data),
         "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes pictures from learning
         "model": to_dict(recipe.model),
-        "method": base_settings(recipe.method),
+        "method": recipe.method.base_settings(),
         "training": _at_the_base_step(recipe.training),
         "seed": recipe.seed,
         "deterministic": recipe.deterministic,
@@ -33,19 +32,6 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
 def _left_out(scenario: Scenario, steps: int) -> list[list[str]]:
     """The classes whose pictures each step does without. In overlap there are none: they are background there."""
     return [sorted(step.future) for step in scenario.steps[:steps]] if scenario.setting == "disjoint" else []
-
-
-def base_settings(method: MethodConfig) -> dict[str, Any]:
-    """The settings of a method that act in its base step: those that its own class lists, or all of them.
-
-    An inherited list does not count: a subclass may have settings, or a loss, that the list does not know. Two methods
-    with the same list and values learn the same base step, whatever their names.
-    """
-    if "base_settings" not in vars(type(method)):
-        everything: dict[str, Any] = to_dict(method)
-        return everything
-    listed: dict[str, Any] = method.base_settings()  # type: ignore[attr-defined]
-    return listed
 
 
 def _at_the_base_step(training: TrainingConfig) -> dict[str, Any]:
@@ -88,7 +74,7 @@ def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
 
 def _differing(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
     one, other = theirs.method, ours.method
-    alike = one.name == other.name or (steps == 1 and base_settings(one) == base_settings(other))
+    alike = one.name == other.name or (steps == 1 and one.base_settings() == other.base_settings())
     differs = {
         "data": theirs.data != ours.data,
         "held-out pictures": theirs.evaluation.held_out != ours.evaluation.held_out,

@@ -26,7 +26,7 @@ from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import stop_request, train_step
 from ipseg.errors import Interrupted, UserError
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.methods.base import Method, end_step, prepare, replayed_labels, replays
+from ipseg.methods.base import Method
 from ipseg.methods.labels import where_unlabelled
 from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
@@ -131,14 +131,14 @@ def learn(
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=training.precision == "bf16")
     with mixed:
-        prepare(method, stream.one_pass())
+        method.prepare(stream.one_pass())
     stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
     clock.passed("load")
     with stop_request() as stopped:
         train_step(method, stream, training, folder, recipe.seed, team, stopped, title=title)
         clock.passed("learn")
         with mixed, many_sizes():  # each picture comes once
-            end_step(method, stream.pictures())
+            method.end_step(stream.pictures())
         folder.save_weights(step.index, method.network)
         clock.passed("save")
     if team.agree(stopped())[0]:  # asked after the last iteration
@@ -160,12 +160,12 @@ def remember(
 
     with many_sizes():
         kept = update(memory, view, memory_config(recipe), recipe.seed, old_classes)
-    kept.save(folder.step(view.step.index) / "memory", view, memory_config(recipe), replayed_labels(recipe.method))
+    kept.save(folder.step(view.step.index) / "memory", view, memory_config(recipe), recipe.method.replayed_labels)
 
 
 def memory_config(recipe: Recipe) -> MemoryConfig:
     """What is stored: nothing for a method that would not read it. It is somebody's data."""
-    return recipe.memory if replays(recipe.method) else replace(recipe.memory, size=0)
+    return recipe.memory if recipe.method.replays else replace(recipe.memory, size=0)
 
 
 def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
@@ -173,7 +173,7 @@ def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMe
     before, memory = view.step.index - 1, ReplayMemory([], view.split, ())
     if before >= 0:
         memory = ReplayMemory.load(folder.step(before) / "memory", view.split)
-    memory.show(replayed_labels(recipe.method), view)
+    memory.show(recipe.method.replayed_labels, view)
     if list(recipe.method.oracle()):
         memory.oracle = view.scenario.oracle_table(view.step)
     return memory

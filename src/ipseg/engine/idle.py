@@ -7,21 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ipseg.engine.recipe import Recipe
-from ipseg.methods.base import replays
 
 
 def idle(recipe: Recipe) -> list[str]:
     """A sentence for each setting that is not its default and has no effect, with what it would need."""
-    said = [*_idle("method", recipe.method), *_idle("training", recipe.training)]
-    if not replays(recipe.method):
+    said = [*_told("method", recipe.method, recipe.method.needs())]
+    said += _told("training", recipe.training, recipe.training.needs())
+    if not recipe.method.replays:
         needs = dict.fromkeys(("size", "store"), (recipe.memory.size == 0, "a method that replays"))
         said += _told("memory", recipe.memory, needs)
     return said
-
-
-def _idle(section: str, config: Any) -> Iterator[str]:
-    """Of a section whose settings say what they need; those of other packages' methods may not."""
-    return _told(section, config, config.needs() if hasattr(config, "needs") else {})
 
 
 def _told(section: str, config: Any, needs: Mapping[str, tuple[bool, str]]) -> Iterator[str]:

@@ -209,9 +209,7 @@ class Recipe:
             )
         if self.training.tensorboard:
             require_tracker()
-        require_data = getattr(self.method, "require_data", None)
-        if require_data is not None:
-            require_data(self.data)
+        self.method.require_data(self.data)
 
 
 SECTIONS = {"data": data_config, "method": method_config}

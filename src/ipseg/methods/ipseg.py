@@ -12,7 +12,7 @@ from torch import Tensor
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.data.source import DataConfig
 from ipseg.errors import UserError, require_at_least, require_between
-from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
+from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
 from ipseg.methods.ipseg_inference import Fusion, predict
 from ipseg.methods.labels import (
     classes_present,
@@ -74,7 +74,7 @@ VARIANTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class IPSegConfig:
+class IPSegConfig(MethodConfig):
     """IPSeg."""
 
     name: str = "ipseg"
@@ -209,12 +209,13 @@ class IPSegConfig:
         return IPSeg(self, Network(model, posterior=posterior, head=head, he_init=he_init, pretrained=pretrained))
 
 
-class IPSeg:
+class IPSeg(Method):
     """Heads that grow, a posterior that realigns them, and two kinds of semantics learned apart."""
+
+    network: Network
 
     def __init__(self, config: IPSegConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.step = NO_STEP
         self.teacher: Head | None = None
         """The permanent branch of f_{t-1}. Its encoder and its temporary heads are ours: they no longer change."""
         self._views: Views | None = None
@@ -223,7 +224,8 @@ class IPSeg:
 
     def begin_step(self, step: Step) -> None:
         """Keep the teacher, freeze what it shares with us, and add the step's head."""
-        self.step, self._views = step, None
+        super().begin_step(step)
+        self._views = None
         self.teacher = begin_decoupled_step(self.network, step, extra=2 if self.config.decoupling else 0)
 
     def train_mode(self) -> None:

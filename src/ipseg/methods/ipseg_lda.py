@@ -18,7 +18,7 @@ from torch import Tensor
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.source import DataConfig
 from ipseg.errors import require_at_least, require_between
-from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
+from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
 from ipseg.methods.ipseg import (
     CONFIDENCE,
     begin_decoupled_step,
@@ -39,7 +39,7 @@ from ipseg.scenario.split import Step
 
 
 @dataclass(frozen=True, kw_only=True)
-class IPSegLDAConfig:
+class IPSegLDAConfig(MethodConfig):
     """IPSeg with an LDA posterior."""
 
     name: str = "ipseg_lda"
@@ -113,10 +113,6 @@ class IPSegLDAConfig:
         names = ("name", "frozen_backbone", "lambda_temporary", "lambda_permanent", "backbone_lr")
         return {key: getattr(self, key) for key in names}
 
-    def oracle(self) -> list[str]:
-        """Nothing sees labels that a step must not see."""
-        return []
-
     def require_data(self, data: DataConfig) -> None:
         """Refuse data without saliency maps: the permanent branch would learn a constant."""
         require_saliency(data, "Give the data saliency maps (`ipseg saliency`).")
@@ -128,12 +124,13 @@ class IPSegLDAConfig:
         return IPSegLDA(self, network)
 
 
-class IPSegLDA:
+class IPSegLDA(Method):
     """IPSeg's heads, losses and inference; the posterior learns in closed form when a step ends."""
+
+    network: Network
 
     def __init__(self, config: IPSegLDAConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.step = NO_STEP
         self.teacher: tuple[Head, Moments] | None = None
         """Permanent branch and posterior of f_{t-1}; its encoder and temporary heads are ours."""
 
@@ -145,7 +142,7 @@ class IPSegLDA:
 
     def begin_step(self, step: Step) -> None:
         """Keep the teacher, freeze what it shares with us, and add the step's head."""
-        self.step = step
+        super().begin_step(step)
         posterior = frozen_copy(self.posterior)
         permanent = begin_decoupled_step(self.network, step, extra=2)
         self.teacher = None if permanent is None else (permanent, posterior)
@@ -206,10 +203,6 @@ class IPSegLDA:
         switch(self.network, training=False)
         with torch.no_grad():
             return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
-
-    def pseudo_labels(self, images: Tensor) -> Tensor:
-        """(B, H, W): the prediction."""
-        return self.predict(images).labels
 
     def image_classes(self, labels: Tensor) -> Tensor:
         """Classes that have more than the smallest share of the image."""

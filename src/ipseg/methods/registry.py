@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, cast
+from inspect import isabstract
+from typing import Any
 
 from ipseg.config import build, find_class
 from ipseg.errors import UserError
@@ -18,7 +19,7 @@ from ipseg.methods.mib import MibConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
 from ipseg.methods.ssul import SsulConfig, SsulMConfig
 
-METHODS: dict[str, type] = {
+METHODS: dict[str, type[MethodConfig]] = {
     "ipseg": IPSegConfig,
     "ipseg_lda": IPSegLDAConfig,
     "finetune": FinetuneConfig,
@@ -38,17 +39,27 @@ GROUP = "ipseg.methods"
 
 def method_config(values: Mapping[str, Any]) -> MethodConfig:
     """The settings of the method that `name` names."""
-    return cast(MethodConfig, build(find_method(str(values.get("name", "ipseg"))), values, "method"))
+    return build(find_method(str(values.get("name", "ipseg"))), values, "method")
 
 
-def find_method(name: str) -> type:
+def find_method(name: str) -> type[MethodConfig]:
     """The class of a method's settings. A package cannot take the name of one of ours."""
     if name in METHODS:
         return METHODS[name]
     installed = {point.name: point for point in entry_points(group=GROUP)}
     if name in installed:
-        return _load(installed[name])
-    return find_class(name, METHODS | dict.fromkeys(installed, object), "method")  # the nearest may be installed
+        return _checked(name, _load(installed[name]))
+    known: dict[str, type] = METHODS | dict.fromkeys(installed, object)  # the nearest name may be an installed one
+    return _checked(name, find_class(name, known, "method"))
+
+
+def _checked(name: str, found: type) -> type[MethodConfig]:
+    if not issubclass(found, MethodConfig) or isabstract(found):
+        raise UserError(
+            f"method {name}: {found.__name__} is not a class of settings. It must be a dataclass that inherits from "
+            "ipseg.methods.base.MethodConfig and has a method `build`."
+        )
+    return found
 
 
 def _load(point: EntryPoint) -> type:

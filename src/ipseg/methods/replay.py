@@ -10,14 +10,12 @@ from torch import Tensor
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.memory import MemLabels
 from ipseg.errors import require_between
+from ipseg.methods.base import MethodConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayConfig:
+class ReplayConfig(MethodConfig):
     """Settings of every method that can replay pictures with their pixel labels."""
-
-    name: str
-    """The method."""
 
     rehearsal: float = 0.0
     """Share of a batch that comes from memory after the base step; 0: no replay."""

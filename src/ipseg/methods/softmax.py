@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -12,8 +10,7 @@ from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
-from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
-from ipseg.methods.labels import classes_present
+from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.freezing import frozen_copy, switch, trainable
 from ipseg.model.network import ModelConfig
@@ -53,24 +50,21 @@ def plain_base(config: SoftmaxConfig) -> dict[str, Any]:
 Config = TypeVar("Config", bound=SoftmaxConfig)
 
 
-class SoftmaxMethod(ABC, Generic[Config]):
+class SoftmaxMethod(Method, Generic[Config]):
     """One softmax over background and every class seen; all of it goes on learning. What is left to write is `loss`."""
+
+    network: SoftmaxNetwork
 
     def __init__(self, config: Config, network: SoftmaxNetwork) -> None:
         self.config, self.network = config, network
-        self.step = NO_STEP
         self.previous: SoftmaxNetwork | None = None
         """The model as it stood after the last step; not part of the network, for each run makes it anew."""
 
     def begin_step(self, step: Step) -> None:
         """Keep the previous model, and add a classifier for the step's classes; the first also has the background."""
-        self.step = step
+        super().begin_step(step)
         self.previous = frozen_copy(self.network) if step.index > 0 else None
         self.network.grow(len(step.new) + (step.index == 0))
-
-    def train_mode(self) -> None:
-        """Everything trains, batch statistics included."""
-        switch(self.network, training=True)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""
@@ -83,10 +77,6 @@ class SoftmaxMethod(ABC, Generic[Config]):
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Current pictures, and after the base step the share of remembered ones."""
         return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
-
-    @abstractmethod
-    def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
-        """The weighted parts of the loss."""
 
     def labels(self, batch: StepBatch) -> Tensor:
         """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says."""
@@ -105,11 +95,3 @@ class SoftmaxMethod(ABC, Generic[Config]):
         switch(self.network, training=False)
         scores = self.network(images, boxes).enlarged().softmax(1)
         return Prediction(scores, scores)
-
-    def pseudo_labels(self, images: Tensor) -> Tensor:
-        """The prediction."""
-        return self.predict(images).labels
-
-    def image_classes(self, labels: Tensor) -> Tensor:
-        """Classes that some pixel has."""
-        return classes_present(labels, len(self.step.seen))

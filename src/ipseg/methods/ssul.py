@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
-from ipseg.methods.base import NO_STEP, ParameterGroup, Prediction
-from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
+from ipseg.methods.base import Method, ParameterGroup, Prediction
+from ipseg.methods.labels import coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
@@ -72,12 +72,13 @@ class SsulMConfig(SsulConfig):
     base_settings = SsulConfig.base_settings
 
 
-class Ssul:
+class Ssul(Method):
     """A sigmoid a channel: unknown, background, and the classes of every step from heads of their own."""
+
+    network: Network
 
     def __init__(self, config: SsulConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.step = NO_STEP
         self._before: list[nn.Module] | None = None
         """The heads of unknown and background as they stood after the last step; all else of that model is frozen."""
 
@@ -85,8 +86,8 @@ class Ssul:
 
     def begin_step(self, step: Step) -> None:
         """Freeze all that earlier steps learned, and add a head that begins as that of the unknown class."""
+        super().begin_step(step)
         network = self.network
-        self.step = step
         self._before = [frozen_copy(head) for head in network.lasting()] if step.index > 0 else None
         head = network.grow(len(step.new), len(step.new))
         if step.index > 0:
@@ -150,11 +151,3 @@ class Ssul:
         unknown, background = said[:, UNKNOWN], said[:, PURE_BACKGROUND]
         scores = torch.cat([(background + unknown)[:, None], said[:, 2:]], dim=1)
         return Prediction(scores, scores, unknown=unknown)
-
-    def pseudo_labels(self, images: Tensor) -> Tensor:
-        """The prediction."""
-        return self.predict(images).labels
-
-    def image_classes(self, labels: Tensor) -> Tensor:
-        """Classes that some pixel has."""
-        return classes_present(labels, len(self.step.seen))
