@@ -5,6 +5,7 @@ The parent must not run any operation of torch: threads do not survive a fork. W
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import resource
@@ -53,6 +54,7 @@ def import_all() -> None:
     ensure_torchvision()
     importlib.import_module("timm")
     importlib.import_module("matplotlib.figure")
+    gc.freeze()  # what a child does not collect it need not copy
 
 
 def start(words: Sequence[object], log: Path, *, memory: int | None = None) -> int:
