@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from ipseg.config import read_yaml
 from ipseg.errors import UserError
 from ipseg.files import (
     TEMPORARIES,
     explaining_full_disk,
     missing,
     read_json,
+    read_plain,
     replacing,
     whole_or_nothing,
     write_json,
@@ -211,3 +213,16 @@ def test_what_cannot_be_removed_is_not_taken_for_a_new_folder(tmp_path):
             pytest.fail("what nobody asked for is there")
         assert not Path("new").exists()
         closed.chmod(0o755)
+
+
+def test_devices_and_pipes_are_not_read_for_they_may_have_no_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(UserError, match=f"the thing is damaged: .*{name} is no plain file"):
+            read_json(tmp_path / name, "the thing")
+        with pytest.raises(UserError, match=f"{name} is no plain file"):
+            read_yaml(tmp_path / name, "the recipe")
+    (tmp_path / "five").write_text("12345")
+    with pytest.raises(UserError, match="it has 5 bytes; at most 4 are read"):
+        read_plain(tmp_path / "five", 4)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 
 from ipseg.errors import UserError, unknown
-from ipseg.files import missing
+from ipseg.files import missing, read_plain
 from ipseg.own_code import load_class
 from ipseg.parsing import DEEPEST, require_size, require_sound
 
@@ -197,7 +197,7 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: Path, what: str) -> Settings:
     """Read a YAML mapping. No section may have a key twice."""
     try:
-        values = parse_yaml(path.read_text(encoding="utf-8"))
+        values = parse_yaml(read_plain(path, MOST_YAML).decode())
     except FileNotFoundError as error:
         raise missing(what, path) from error
     except ValueError as error:  # also where it is not UTF-8

@@ -8,13 +8,14 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from ipseg.errors import FULL, UserError, full_disk
-from ipseg.parsing import parse_json, require_text
+from ipseg.parsing import MOST_JSON, parse_json, require_size, require_text
 
 TEMPORARIES = ".ipseg-*.tmp"
 """What files are called that have not got their names yet. A kill leaves them behind."""
@@ -158,10 +159,19 @@ def missing(what: str, path: Path) -> UserError:
     return UserError(f"{what} is missing: {path}." + (f" Did you mean {path.parent / near[0]}?" if near else ""))
 
 
+def read_plain(path: Path, most: int) -> bytes:
+    """All of a file, unless it is too large. No device and no pipe, which may have no end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not path.is_dir():
+        raise UserError(f"{path} is no plain file")
+    require_size(found.st_size, most)
+    return path.read_bytes()
+
+
 def read_json(path: Path, what: str, version: int | None = None) -> Any:
     """Read JSON that ipseg wrote; say what is wrong with it otherwise. `version` is the newest one understood."""
     try:
-        value = parse_json(path.read_bytes())
+        value = parse_json(read_plain(path, MOST_JSON))
     except FileNotFoundError as error:
         raise missing(what, path) from error
     except UserError as error:

@@ -16,8 +16,9 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
+from ipseg.files import read_plain
 from ipseg.methods.registry import METHODS
-from ipseg.parsing import parse_json
+from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import Entry, Section, sections
 from ipseg.report.paper import published_for
 from ipseg.report.places import Place
@@ -55,7 +56,7 @@ def find_results(path: Path) -> list[Path]:
 def _in_the_order_of(sweep: Path) -> Any:
     """As a sweep's grid lists them; others by name."""
     try:
-        names = [run["name"] for run in parse_json((sweep / "sweep.json").read_bytes())["runs"]]
+        names = [run["name"] for run in parse_json(read_plain(sweep / "sweep.json", MOST_JSON))["runs"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # no sweep, or one that cannot be read: by name will do
     places = {name: place for place, name in enumerate(names)}

@@ -29,8 +29,8 @@ from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
 from ipseg.apps.sweep_slurm import SlurmLauncher
 from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
-from ipseg.files import require_no_link, write_json, write_text
-from ipseg.parsing import parse_json
+from ipseg.files import read_plain, require_no_link, write_json, write_text
+from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import Section
 from ipseg.report.compare_formats import as_json, markdown
 
@@ -155,7 +155,7 @@ def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
 def _read(file: Path) -> dict[str, Any] | None:
     """What a sweep wrote there; none where it was not one: somebody may have a file of that name."""
     try:
-        told = parse_json(file.read_bytes())
+        told = parse_json(read_plain(file, MOST_JSON))
     except (OSError, ValueError):
         return None
     return told if isinstance(told, dict) and {"version", "runs"} <= told.keys() else None

@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 from ipseg.data.filed import as_name
 from ipseg.errors import UserError
+from ipseg.files import read_plain
 from ipseg.scenario.split import BACKGROUND, MAX_CLASSES, is_background
 
 T = TypeVar("T")
@@ -19,6 +20,8 @@ T = TypeVar("T")
 Stamp = tuple[int, int]
 """Another file under the same name has another: its time of change and its size."""
 
+MOST_BYTES = 1 << 32
+"""COCO's own largest file has half a gigabyte."""
 MOST_PIXELS = 178_956_970  # Pillow reads no larger picture
 
 
@@ -85,7 +88,7 @@ def _stamp(path: Path) -> Stamp:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, stamp: Stamp) -> Annotations:
-    data = json.loads(path.read_bytes())
+    data = json.loads(read_plain(path, MOST_BYTES))
     values, classes = _categories(path, data["categories"])
     by_id: dict[Any, AnnotatedPicture] = {}
     pictures: dict[str, AnnotatedPicture] = {}

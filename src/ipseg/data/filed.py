@@ -15,10 +15,13 @@ from ipseg.data.index import masks_present
 from ipseg.data.pictures import IMAGE_SUFFIXES, read_image
 from ipseg.data.source import Image, Mask, Saliency, Source
 from ipseg.errors import UserError
+from ipseg.files import read_plain
 
 if TYPE_CHECKING:
     from ipseg.data.maps import Maps
 
+MOST_LINES = 1 << 28
+"""Bytes of a list of names: those of millions of images."""
 MaskReader = Callable[[Path], Mask]
 """Reads a mask in the data set's values. Picklable, and its repr says all that its answers depend on."""
 
@@ -191,10 +194,10 @@ def read_lines(path: Path, root: Path, tree: str) -> list[str]:
     """
     require_inside(path, root)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_plain(path, MOST_LINES).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing. Expected:\n{tree}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a text file in UTF-8 ({error}).") from error
     return [line.strip() for line in normalize("NFC", text).splitlines() if line.strip()]
 
