@@ -21,12 +21,11 @@ from PIL import Image
 
 from ipseg.data.batch import BatchPlan
 from ipseg.data.folder import FolderConfig
-from ipseg.data.loading import KeptPictures, read_ahead
+from ipseg.data.loader import AHEAD, BatchLoader, SampleCache, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import AHEAD, BatchStream
 from ipseg.scenario.split import ScenarioConfig
 
 BATCH = 16
@@ -84,7 +83,7 @@ def write(given: Source, folder: Path, count: int, side: int) -> None:
 def kept_bytes(view: StepDataset) -> int:
     """Of a picture in memory, in the mean."""
     limit = 1 << 40
-    kept = KeptPictures(view, limit)
+    kept = SampleCache(view, limit)
     for position in range(len(view)):
         kept.sample(position)
     return round((limit - kept.left) / len(view))
@@ -107,7 +106,7 @@ def measure(view: StepDataset, repeat: int) -> dict[str, dict[str, float]]:
 
 def batches_of(view: StepDataset, crop: int, keep: float, workers: int) -> Callable[[], None]:
     """A pass over the pictures, as batches."""
-    stream = BatchStream(
+    loader = BatchLoader.of(
         view,
         ReplayMemory([], view.split, ()),
         BatchPlan(BATCH),
@@ -116,12 +115,12 @@ def batches_of(view: StepDataset, crop: int, keep: float, workers: int) -> Calla
         flip=True,
         seed=0,
         device=torch.device("cpu"),
-        keep=keep,
+        cache_bytes=keep,
         workers=workers,
     )
 
     def once() -> None:
-        with stream.batches(range(len(view) // BATCH)) as batches:
+        with loader.batches(range(len(view) // BATCH)) as batches:
             for _ in batches:
                 pass
 
@@ -130,11 +129,12 @@ def batches_of(view: StepDataset, crop: int, keep: float, workers: int) -> Calla
 
 def reading(view: StepDataset, keep: float, workers: int) -> Callable[[], None]:
     """The same without laying them on canvases."""
-    kept = KeptPictures(view, keep)
+    kept = SampleCache(view, keep)
 
     def once() -> None:
-        with read_ahead(kept.picture, range(len(view)), workers=workers, ahead=AHEAD * BATCH) as pictures:
-            for _ in pictures:
+        groups = [range(start, min(start + BATCH, len(view))) for start in range(0, len(view), BATCH)]
+        with read_ahead(kept.sample, groups, workers=workers, ahead=AHEAD) as samples:
+            for _ in samples:
                 pass
 
     return once

@@ -29,10 +29,10 @@ from PIL import Image
 from ipseg.apps.cost import made_up
 from ipseg.data.batch import Sample, StepBatch
 from ipseg.data.drawn import ScenesConfig
+from ipseg.data.loader import BatchLoader
 from ipseg.data.parallel import on_all_cores
 from ipseg.data.scenes.classes import class_names
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.methods.ipseg import IPSeg
@@ -189,16 +189,16 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterato
         result["end_to_end"] = rate(visit, size, seconds)
     else:
         remembered = Memory(view) if view.step.index else ()
-        stream = BatchStream(view, remembered, method.plan(size, len(remembered)), crop=recipe.training.crop,
-                             scales=(0.5, 2.0), flip=True, seed=0, device=GPU, keep=8 << 30)  # type: ignore[arg-type]  # fmt: skip
-        method.prepare(stream[i] for i in range(10))
-        stream.plan = method.plan(size, len(remembered))
+        loader = BatchLoader.of(view, remembered, method.plan(size, len(remembered)), crop=recipe.training.crop,
+                             scales=(0.5, 2.0), flip=True, seed=0, device=GPU, cache_bytes=8 << 30)  # type: ignore[arg-type]  # fmt: skip
+        method.prepare(loader[i] for i in range(10))
+        loader = loader.with_plan(method.plan(size, len(remembered)))
         iterate = Iteration(method, recipe.training)
         learn = Recorded(iterate) if recipe.training.graphs else iterate
-        fixed_batch = made_up(stream.plan, recipe.training.crop, view.step, GPU)
+        fixed_batch = made_up(loader.sampler.plan, recipe.training.crop, view.step, GPU)
         result = {"compute": rate(lambda: learn(fixed_batch), size, seconds)}
         result["kernels_ms"] = kernels(lambda: learn(fixed_batch))
-        batches_of_ours = endless(stream)
+        batches_of_ours = endless(loader)
         result["end_to_end"] = rate(lambda: learn(next(batches_of_ours)), size, seconds)
     yield result | {"memory_gib": torch.cuda.max_memory_allocated() / 2**30, "took": time.perf_counter() - began}
 
@@ -249,9 +249,9 @@ def kernels(work: Callable[[], object], rounds: int = 3) -> dict[str, float]:
     return {"all": round(sum(costs.values()), 2)} | {name: round(costs[name], 2) for name in first}
 
 
-def endless(stream: BatchStream) -> Iterator[StepBatch]:
+def endless(loader: BatchLoader) -> Iterator[StepBatch]:
     """Batch after batch."""
-    with stream.batches(range(10**6)) as batches:
+    with loader.batches(range(10**6)) as batches:
         yield from batches
 
 

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan
+from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Entry, ReplayMemory
 from ipseg.data.memory_update import choose
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine.evaluate import batches
 from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.engine.system import choose_device
@@ -75,8 +75,8 @@ def look(recipe: Recipe, device: torch.device) -> Looked:
         view = StepDataset(source.train, scenario, step, oracle=True)
         settings = {"crop": recipe.training.crop, "scales": recipe.training.scale, "flip": True, "seed": recipe.seed}
         nothing = ReplayMemory([], source.train, ())
-        stream = BatchStream(view, nothing, BatchPlan(16), device=device, **settings)  # type: ignore[arg-type]
-        whole.append(seen((batch.inputs for batch in stream.pictures()), len(step.seen)))
+        loader = BatchLoader.of(view, nothing, BatchPlan(16), device=device, **settings)  # type: ignore[arg-type]
+        whole.append(seen((batch.inputs for batch in loader.unaugmented()), len(step.seen)))
         names.append([view.name(i) for i in range(len(view))])
         print(f"step {step.index}: {len(view)} pictures", flush=True)
     held_out = seen(batches(source.val, scenario, last, recipe.evaluation, Team(device)), classes)

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ipseg.data.loading import room
+from ipseg.data.loader import BatchLoader, cache_limit
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine.experiment import remembered
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
@@ -42,27 +41,26 @@ WAYS = {
 PART = 50
 
 
-def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> tuple[Any, BatchStream]:
+def begun(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> tuple[Any, BatchLoader]:
     """The method in step 1, and its batches."""
     scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
     view = StepDataset(source.train, scenario, scenario.steps[1])
     method, memory = restore(recipe, folder, scenario, 0, device), remembered(recipe, folder, view)
     begin(method, recipe, view.step, device)
-    plan, keep = method.plan(training.batch_size, len(memory)), room(training.cache_gb)
+    plan, keep = method.plan(training.batch_size, len(memory)), cache_limit(training.cache_gb)
     settings = {"crop": training.crop, "scales": training.scale, "flip": training.flip, "seed": recipe.seed}
-    stream = BatchStream(view, memory, plan, device=device, keep=keep, workers=training.workers, **settings)  # type: ignore[arg-type]
-    method.prepare(stream.one_pass())
-    stream.plan = method.plan(training.batch_size, len(memory))
-    return method, stream
+    loader = BatchLoader.of(view, memory, plan, device=device, cache_bytes=keep, workers=training.workers, **settings)  # type: ignore[arg-type]
+    method.prepare(loader.one_pass())
+    return method, loader.with_plan(method.plan(training.batch_size, len(memory)))
 
 
-def losses_of(method: Any, stream: BatchStream, recipe: Recipe, count: int) -> list[float]:
+def losses_of(method: Any, loader: BatchLoader, recipe: Recipe, count: int) -> list[float]:
     """The newest head's, of the first iterations at most; the rate is that of a step of the usual length."""
     config = recipe.training.at(1)
     iterate = Iteration(method, config)
-    learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
-    length, losses = config.iterations(1, len(stream.view)), []
-    with stream.batches(range(min(count, length))) as batches:
+    learn = Recorded(iterate) if config.graphs and loader.device.type == "cuda" else iterate
+    length, losses = config.iterations(1, len(loader.view)), []
+    with loader.batches(range(min(count, length))) as batches:
         for iteration, batch in enumerate(batches):
             seed_all(recipe.seed, 1, iteration)
             iterate.set_rate(config.rate(iteration, length))
@@ -71,9 +69,9 @@ def losses_of(method: Any, stream: BatchStream, recipe: Recipe, count: int) -> l
 
 
 @torch.no_grad()
-def dark(method: Any, stream: BatchStream) -> float:
+def dark(method: Any, loader: BatchLoader) -> float:
     """The share of channels of the newest head's last block that are zero in a whole batch."""
-    with stream.batches(range(1)) as batches:
+    with loader.batches(range(1)) as batches:
         crops = next(batches).inputs
     method.train_mode()
     features = method.network.encoder(crops.images, crops.boxes)
@@ -104,10 +102,10 @@ def main(words: Sequence[str] | None = None) -> None:
         for way in (way for way in options.ways if (way, seed) not in measured):
             recipe = make_recipe(with_changes(folder.settings(), [*options.changes, *WAYS[way]]))
             started, recipe = time.monotonic(), replace(recipe, seed=seed)
-            method, stream = begun(recipe, folder, source, device)
-            losses = losses_of(method, stream, recipe, options.iterations)
+            method, loader = begun(recipe, folder, source, device)
+            losses = losses_of(method, loader, recipe, options.iterations)
             parts = [sum(losses[i : i + PART]) / len(losses[i : i + PART]) for i in range(0, len(losses), PART)]
-            line = {"way": way, "seed": seed, "first": losses[:PART], "parts": parts, "dark": dark(method, stream)}
+            line = {"way": way, "seed": seed, "first": losses[:PART], "parts": parts, "dark": dark(method, loader)}
             line |= {"seconds": round(time.monotonic() - started, 1)}
             with options.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")

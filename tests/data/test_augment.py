@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ipseg.data.augment import AugmentParams, CropTransform, place, random_crop, unchanged, whole
+from ipseg.data.augment import AugmentParams, CropTransform, apply_transform
 from ipseg.data.batch import Batch, Sample, join
 from ipseg.data.packed import cat, pack
 from ipseg.model.boxes import inside
@@ -31,8 +31,8 @@ def telling(height: int, width: int, square: tuple[int, int, int]) -> Sample:
     return Sample(np.repeat((labels > 0)[..., None] * np.uint8(255), 3, axis=2), labels, labels > 0)
 
 
-def lay(pictures: list[Sample], placements: list[CropTransform], canvas: tuple[int, int]) -> Batch:
-    return place(pack(pictures, 3, CPU), range(len(pictures)), placements, canvas)
+def lay(pictures: list[Sample], transforms: list[CropTransform], canvas: tuple[int, int]) -> Batch:
+    return apply_transform(pack(pictures, 3, CPU), range(len(pictures)), transforms, canvas)
 
 
 def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
@@ -64,11 +64,11 @@ def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other()
         assert torch.equal(together.boxes[row], alone.boxes[0])
 
 
-@pytest.mark.parametrize("layout", [random_crop, whole, unchanged])
+@pytest.mark.parametrize("resize", ["crop", "full", "shrink"])
 @given(st.sampled_from([(8, 600), (1, 400), (400, 1), (1, 1)]), st.integers(0, 2**16))
-def test_no_picture_is_so_thin_that_nothing_of_it_is_seen(layout, size, seed):
-    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
-    batch = lay([picture(*size)], [layout(chance, size, (64, 64))], (64, 64))
+def test_no_picture_is_so_thin_that_nothing_of_it_is_seen(resize, size, seed):
+    params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True, resize=resize)
+    batch = lay([picture(*size)], [params.transform(size, (64, 64))], (64, 64))
     assert inside(batch.boxes, (64, 64)).any()
 
 
@@ -86,11 +86,11 @@ def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, l
     assert torch.allclose(mirrored.images, back.images, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", [random_crop, whole])
-def test_half_of_the_images_are_flipped_and_none_where_that_is_switched_off(layout):
+@pytest.mark.parametrize("resize", ["crop", "full"])
+def test_half_of_the_images_are_flipped_and_none_where_that_is_switched_off(resize):
     rng = np.random.default_rng(0)
     for flip, low, high in ((True, 0.45, 0.55), (False, 0, 0)):
-        drawn = [layout(AugmentParams.draw(rng, (0.5, 2.0), flip=flip), (20, 30), (16, 16)).flip for _ in range(2000)]
+        drawn = [AugmentParams.draw(rng, (0.5, 2.0), flip=flip, resize=resize).flip for _ in range(2000)]
         assert low <= sum(drawn) / len(drawn) <= high
 
 
@@ -106,8 +106,8 @@ def _flipped(given_one: Sample) -> Sample:
 def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, height, width, crop):
     rng = np.random.default_rng(seed)
     square = (int(rng.integers(0, height - 8)), int(rng.integers(0, width - 8)), 8)
-    placement = random_crop(AugmentParams.draw(rng, (0.5, 2.0), flip=True), (height, width), crop)
-    batch = lay([telling(height, width, square)], [placement], crop)
+    transform = AugmentParams.draw(rng, (0.5, 2.0), flip=True).transform((height, width), crop)
+    batch = lay([telling(height, width, square)], [transform], crop)
     labels, image = batch.labels[0], batch.images[0].mean(0)
     assert (image[labels == 7] >= 0.249).all()  # bilinear mixes at edges only: half white there, a quarter at a corner
     assert (image[labels == 0] <= 0.501).all()
@@ -117,24 +117,24 @@ def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, heig
 
 @given(seed=st.integers(0, 10_000), height=st.integers(4, 90), width=st.integers(4, 90))
 def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width):
-    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
-    placement = random_crop(chance, (height, width), (32, 32))
-    batch = lay([picture(height, width)], [placement], (32, 32))
+    params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
+    transform = params.transform((height, width), (32, 32))
+    batch = lay([picture(height, width)], [transform], (32, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
-    assert 0.5 <= placement.scale <= 2
-    assert bottom - top == pytest.approx(min(32, height * placement.scale), abs=1e-3)
-    assert right - left == pytest.approx(min(32, width * placement.scale), abs=1e-3)
+    assert 0.5 <= transform.scale <= 2
+    assert bottom - top == pytest.approx(min(32, height * transform.scale), abs=1e-3)
+    assert right - left == pytest.approx(min(32, width * transform.scale), abs=1e-3)
 
 
 @given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
 def test_a_whole_picture_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorter_side(seed, height, width):
     assume(0.5 * min(48 / height, 32 / width) * min(height, width) >= 1)
-    chance = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True)
-    placement = whole(chance, (height, width), (48, 32))
-    batch = lay([picture(height, width)], [placement], (48, 32))
+    params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True, resize="full")
+    transform = params.transform((height, width), (48, 32))
+    batch = lay([picture(height, width)], [transform], (48, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
-    assert bottom - top == pytest.approx(height * placement.scale, abs=1e-3)
-    assert right - left == pytest.approx(width * placement.scale, abs=1e-3)
+    assert bottom - top == pytest.approx(height * transform.scale, abs=1e-3)
+    assert right - left == pytest.approx(width * transform.scale, abs=1e-3)
     assert 0.5 - 1e-4 <= max((bottom - top) / 48, (right - left) / 32) <= 1 + 1e-4
 
 
@@ -158,12 +158,13 @@ def test_joined_batches_keep_their_rows():
     assert all(torch.equal(joined.labels[i], batches[i].labels[0]) for i in range(3))
 
 
-def test_from_one_pile_of_many_pictures_the_same_batch_is_cut_as_from_a_pile_of_its_own():
+def test_of_many_packed_images_the_same_batch_is_cut_as_of_those_of_the_batch_alone():
     pictures = [picture(10, 12, 1), picture(16, 5, 2), picture(7, 9, 3)]
-    placements = [CropTransform(1.3, 2, -1, flip=True), CropTransform(0.8, 0, 0, flip=False)]
-    pile = cat([pack(pictures[:2], 3, CPU), pack(pictures[2:], 3, CPU)])
-    assert pile.sizes == ((10, 12), (16, 5), (7, 9))
-    from_many, alone = place(pile, [2, 0], placements, (16, 16)), lay([pictures[2], pictures[0]], placements, (16, 16))
+    transforms = [CropTransform(1.3, 2, -1, flip=True), CropTransform(0.8, 0, 0, flip=False)]
+    packed = cat([pack(pictures[:2], 3, CPU), pack(pictures[2:], 3, CPU)])
+    assert packed.sizes == ((10, 12), (16, 5), (7, 9))
+    from_many = apply_transform(packed, [2, 0], transforms, (16, 16))
+    alone = lay([pictures[2], pictures[0]], transforms, (16, 16))
     for name in ("images", "boxes", "labels", "salient", "stored"):
         assert torch.equal(getattr(from_many, name), getattr(alone, name)), name
 

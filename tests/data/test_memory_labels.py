@@ -10,10 +10,10 @@ from PIL import Image
 from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
+from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.errors import UserError
 from ipseg.methods.registry import method_config
 from ipseg.scenario.split import ScenarioConfig
@@ -105,10 +105,10 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
     memory = after_two_steps
     memory.show("sampled", view(3))
     plan = BatchPlan(1, num_replayed=12)
-    stream = BatchStream(
+    loader = BatchLoader.of(
         view(3), memory, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
-    batch = stream[0]
+    batch = loader[0]
     assert set(batch.inputs.labels[:1].unique().tolist()) <= {0, 4, 255}
     replayed = batch.inputs.labels[batch.num_new :]
     assert {1, 2} <= set(replayed.unique().tolist()) <= {0, 1, 2, 255}
@@ -120,10 +120,10 @@ def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(aft
     """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
     after_two_steps.show(method_config({"name": "ipseg"}).replayed_labels, view(2))
     plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
-    stream = BatchStream(
+    loader = BatchLoader.of(
         view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
-    wholes = stream[0].replay_images
+    wholes = loader[0].replay_images
     assert wholes is not None
     assert set(wholes.labels.unique().tolist()) - {0, 255} == {3}
 

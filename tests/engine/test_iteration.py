@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ipseg.data.loading import resident
+from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine.experiment import run
 from ipseg.engine.iteration import Iteration, Recorded
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -18,7 +17,7 @@ from ipseg.errors import UserError
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchStream]:
+def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchLoader]:
     """The base step of a recipe and its batches."""
     seed_all(0)
     source = recipe.data.build()
@@ -26,7 +25,7 @@ def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchStream]:
     method, training = recipe.method.build(recipe.model), recipe.training
     method.begin_step(scenario.steps[0])
     method.network.to(torch.device(device), memory_format=torch.channels_last)
-    stream = BatchStream(
+    loader = BatchLoader.of(
         StepDataset(source.train, scenario, scenario.steps[0]),
         ReplayMemory([], source.train, ()),
         method.plan(training.batch_size, 0),
@@ -35,17 +34,17 @@ def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchStream]:
         flip=True,
         seed=0,
         device=torch.device(device),
-        keep=1 << 30,
+        cache_bytes=1 << 30,
     )
-    return Iteration(method, training), stream
+    return Iteration(method, training), loader
 
 
 def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = False) -> list[float]:
     """The losses of the first iterations of the base step."""
-    iterate, stream = begun(recipe, device)
+    iterate, loader = begun(recipe, device)
     learn = Recorded(iterate) if recorded else iterate
     found = []
-    with stream.batches(range(iterations)) as batches:
+    with loader.batches(range(iterations)) as batches:
         for iteration, batch in enumerate(batches):
             seed_all(0, 0, iteration)
             iterate.set_rate(1 - iteration / iterations)
@@ -90,8 +89,9 @@ def test_without_a_gpu_a_recording_is_an_ordinary_run(tiny_settings, tmp_path):
     assert run(make_recipe(tiny_settings), tmp_path / "run", quiet=True).steps
 
 
-def test_on_the_cpu_pictures_stay_where_they_are():
-    assert resident(lambda _: pytest.fail("nothing is read"), 3, 2, 1e9, torch.device("cpu")) is None
+def test_on_the_cpu_no_image_is_preloaded(tiny_settings):
+    _, loader = begun(make_recipe(tiny_settings), "cpu")
+    assert loader.samples.preloaded is None
 
 
 @gpu
@@ -105,8 +105,8 @@ def test_a_recorded_iteration_learns_what_a_plain_one_learns(tiny_settings, opti
 @gpu
 def test_batches_and_learning_never_wait_for_the_gpu(tiny_settings, request):
     request.addfinalizer(lambda: torch.cuda.set_sync_debug_mode("default"))
-    iterate, stream = begun(make_recipe(tiny_settings), "cuda")
-    with stream.batches(range(6)) as batches:
+    iterate, loader = begun(make_recipe(tiny_settings), "cuda")
+    with loader.batches(range(6)) as batches:
         for iteration, batch in enumerate(batches):
             iterate(batch)
             if iteration == 2:  # by now memory is allocated and algorithms are chosen

@@ -199,7 +199,7 @@ def test_alone_there_is_nobody_to_ask():
         assert team.agree(True, False) == [True, False]
         assert team.mean({"loss": 2.0}) == {"loss": 2.0}
         assert team.gather("mine") == ["mine"]
-        assert list(team.share(3)) == [0, 1, 2]
+        assert list(team.shard(3)) == [0, 1, 2]
         team.wait()
 
 

@@ -12,11 +12,11 @@ import torch
 
 from ipseg.data.batch import StepBatch
 from ipseg.data.drawn import ScenesConfig
+from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine import experiment, start
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
@@ -81,8 +81,8 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         view, memory = StepDataset(split, scenario_of(name), step), ReplayMemory.load(folder, split)
         memory.show(labels, view)
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
-        stream = BatchStream(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
-        return [stream[iteration] for iteration in range(count)]
+        loader = BatchLoader.of(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
+        return [loader[iteration] for iteration in range(count)]
 
     return make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,11 +15,13 @@ from ipseg.data.packed import PackedImages, to_device
 from ipseg.scenario.split import IGNORE
 
 Size = tuple[int, int]
+Resize = Literal["crop", "full", "shrink"]
+"""What a scale of 1 is: the image's own size; the largest size that fits; its own size, or the largest that fits."""
 
 
 @dataclass(frozen=True)
 class CropTransform:
-    """How one picture is laid on the canvas: scaled, shifted up and left (down and right if negative), mirrored."""
+    """Scale an image, shift it up and left (down and right if negative), mirror it."""
 
     scale: float
     top: float
@@ -28,90 +31,76 @@ class CropTransform:
 
 @dataclass(frozen=True)
 class AugmentParams:
-    """What is random about a placement, drawn before anybody knows the picture's size."""
+    """What is random about a transform, drawn before the image's size is known."""
 
     scale: float
     top: float
-    """0 to 1, as the next."""
+    """0 to 1, as the next: where in the free play between image and crop."""
     left: float
     flip: bool
+    resize: Resize = "crop"
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, scales: tuple[float, float], *, flip: bool) -> AugmentParams:
-        """One picture's."""
-        return cls(rng.uniform(*scales), rng.uniform(), rng.uniform(), flip=flip and bool(rng.integers(2)))
+    def draw(
+        cls, rng: np.random.Generator, scales: tuple[float, float], *, flip: bool, resize: Resize = "crop"
+    ) -> AugmentParams:
+        """For one image."""
+        return cls(rng.uniform(*scales), rng.uniform(), rng.uniform(), flip and bool(rng.integers(2)), resize)
+
+    def transform(self, size: Size, padded: Size) -> CropTransform:
+        """A part of the scaled image where it is larger than the padded size, all of it at a random place where not.
+
+        Full images vary in scale and place as well: few are in memory and each is seen often, so that the network would
+        learn them by heart.
+        """
+        fits = min(padded[0] / size[0], padded[1] / size[1])
+        scale = self.scale * {"crop": 1.0, "full": fits, "shrink": min(1.0, fits)}[self.resize]
+        scale = max(scale, 1 / min(size))  # at least a pixel of the shorter side: of less no pixel's center may be left
+        top, left = self.top * (size[0] * scale - padded[0]), self.left * (size[1] * scale - padded[1])
+        return CropTransform(scale, top, left, flip=self.flip)
 
 
-NO_AUGMENT = AugmentParams(1.0, 0.0, 0.0, flip=False)
-"""For a picture that is laid in one way only."""
+def apply_transform(
+    packed: PackedImages, rows: Sequence[int], transforms: Sequence[CropTransform], size: Size
+) -> Batch:
+    """Cut images of any sizes to one padded size: image bilinear, labels nearest, padding ignored.
 
-
-def random_crop(chance: AugmentParams, size: Size, crop: Size) -> CropTransform:
-    """A random part of the scaled picture, or all of it at a random place where it is smaller."""
-    return _anywhere(chance, chance.scale, size, crop)
-
-
-def whole(chance: AugmentParams, size: Size, canvas: Size) -> CropTransform:
-    """The whole picture at a random place; the chance's scale is a multiple of the largest that fits.
-
-    Few pictures are remembered and each is seen often: were they always alike, the network would know them by heart.
+    A row's position y in the batch shows (y + 0.5 + top) / scale of its image, so every target pixel is one gather.
     """
-    scale = min(canvas[0] / size[0], canvas[1] / size[1]) * chance.scale
-    return _anywhere(chance, scale, size, canvas)
-
-
-def _anywhere(chance: AugmentParams, scale: float, size: Size, canvas: Size) -> CropTransform:
-    scale = _visible(scale, size)
-    top, left = chance.top * (size[0] * scale - canvas[0]), chance.left * (size[1] * scale - canvas[1])
-    return CropTransform(scale, top, left, flip=chance.flip)
-
-
-def unchanged(_chance: AugmentParams, size: Size, canvas: Size) -> CropTransform:
-    """The whole picture in a corner, as large as it is, or as fits."""
-    return CropTransform(_visible(min(1.0, canvas[0] / size[0], canvas[1] / size[1]), size), 0.0, 0.0, flip=False)
-
-
-def _visible(scale: float, size: Size) -> float:
-    """At least a pixel wide and high: of less no centre of a pixel may be left. The longer side is cut off then."""
-    return max(scale, 1 / min(size))
-
-
-def place(pile: PackedImages, rows: Sequence[int], placements: Sequence[CropTransform], canvas: Size) -> Batch:
-    """Lay pictures of any sizes on canvases of one size: image bilinear, labels nearest, padding ignored."""
-    told = [(row, p.scale, p.top, p.left, p.flip) for row, p in zip(rows, placements, strict=True)]
-    layout = to_device(np.array(told, dtype=np.float32), pile.shapes.device)
-    chosen = layout[:, 0].long()
-    shapes = pile.shapes[chosen]
-    y, x, boxes = _source_positions(shapes[:, 1:].float(), layout[:, 1:], canvas)
+    values = [(row, t.scale, t.top, t.left, t.flip) for row, t in zip(rows, transforms, strict=True)]
+    params = to_device(np.array(values, dtype=np.float32), packed.shapes.device)
+    chosen = params[:, 0].long()
+    shapes = packed.shapes[chosen]
+    y, x, boxes = _source_positions(shapes[:, 1:].float(), params[:, 1:], size)
     height, width = shapes[:, 1:2], shapes[:, 2:]
     shown = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[:, None, :]
     nearest = _pixels(shapes, _within(y.floor(), height), _within(x.floor(), width))
-    full = None if pile.full is None else pile.full[nearest].long().where(shown, IGNORE)
+    full = None if packed.full is None else packed.full[nearest].long().where(shown, IGNORE)
     return Batch(
-        images=_sample(pile.image, shapes, y, x) * shown[:, None],
+        images=_sample(packed.image, shapes, y, x) * shown[:, None],
         boxes=boxes,
-        labels=pile.labels[nearest].long().where(shown, IGNORE),
-        salient=pile.salient[nearest] & shown,
-        stored=pile.stored[chosen],
+        labels=packed.labels[nearest].long().where(shown, IGNORE),
+        salient=packed.salient[nearest] & shown,
+        stored=packed.stored[chosen],
         full=full,
     )
 
 
-def _source_positions(sizes: Tensor, layout: Tensor, canvas: Size) -> tuple[Tensor, Tensor, Tensor]:
-    """Which row and column of the picture each canvas row and column shows (pixel centres at .5), and the boxes."""
-    scale, top, left, flip = layout.unbind(1)
+def _source_positions(sizes: Tensor, params: Tensor, padded: Size) -> tuple[Tensor, Tensor, Tensor]:
+    """Which row and column of the image each target row and column shows (pixel centers at .5), and the boxes."""
+    scale, top, left, flip = params.unbind(1)
     device = sizes.device
-    y = (torch.arange(canvas[0], device=device) + 0.5 + top[:, None]) / scale[:, None]
-    x = (torch.arange(canvas[1], device=device) + 0.5 + left[:, None]) / scale[:, None]
+    y = (torch.arange(padded[0], device=device) + 0.5 + top[:, None]) / scale[:, None]
+    x = (torch.arange(padded[1], device=device) + 0.5 + left[:, None]) / scale[:, None]
     height, width = sizes.unbind(1)
     edges = [-top, -left, height * scale - top, width * scale - left]
-    boxes = torch.stack([edge.clamp(0, canvas[i % 2]) for i, edge in enumerate(edges)], 1)
+    boxes = torch.stack([edge.clamp(0, padded[i % 2]) for i, edge in enumerate(edges)], 1)
     mirrored = width[:, None] - x  # in place, so the box stays
     return y, torch.where(flip[:, None] > 0, mirrored, x), boxes
 
 
 def _sample(image: Tensor, shapes: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """Bilinear. At a picture's edge the outermost pixels are repeated, so that nothing outside is mixed in."""
+    """Bilinear. At an image's edge the outermost pixels are repeated, so that nothing outside is mixed in."""
     height, width = shapes[:, 1:2], shapes[:, 2:]
     top, left = (y - 0.5).floor(), (x - 0.5).floor()
     rows = [_within(top, height), _within(top + 1, height)]
@@ -130,6 +119,6 @@ def _within(index: Tensor, end: Tensor) -> Tensor:
 
 
 def _pixels(shapes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """(B, H, W): where in the pile these rows and columns of the pictures lie."""
+    """(B, H, W): where these rows and columns of the images are packed."""
     start, width = shapes[:, :1, None], shapes[:, 2:, None]
     return start + rows[:, :, None] * width + columns[:, None, :]

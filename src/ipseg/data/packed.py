@@ -1,4 +1,4 @@
-"""Pictures of any sizes on one device, their pixels in one flat heap: any part of any is found by arithmetic."""
+"""Images of any sizes on one device, their pixels in one flat tensor: any part of any is found by arithmetic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipseg.data.batch import Sample
 
 @dataclass(frozen=True)
 class PackedImages:
-    """n pictures with P pixels in all. A step's pictures make one for the whole step, or those of a batch one each."""
+    """n images with P pixels in all: those of a whole step, or of one batch."""
 
     image: Tensor
     """(P, 3) uint8."""
@@ -26,9 +26,9 @@ class PackedImages:
     full: Tensor | None
     """(P,) uint8, oracle only."""
     stored: Tensor
-    """(n, C) bool: stored image labels; all false for pictures that are not from memory."""
+    """(n, C) bool: stored image labels; all false for images that are not from memory."""
     shapes: Tensor
-    """(n, 3): where each picture's pixels begin, its height, its width."""
+    """(n, 3): where each image's pixels begin, its height, its width."""
     sizes: tuple[tuple[int, int], ...]
     """Heights and widths, without asking the device."""
 
@@ -41,39 +41,39 @@ class PackedImages:
         return self.image.nbytes + 2 * self.labels.nbytes + (0 if self.full is None else self.full.nbytes)
 
 
-def pack(pictures: Sequence[Sample], classes: int, device: torch.device) -> PackedImages:
-    """Put pictures on a device. Nobody waits for the transfer."""
-    sizes = tuple((picture.labels.shape[0], picture.labels.shape[1]) for picture in pictures)
+def pack(samples: Sequence[Sample], classes: int, device: torch.device) -> PackedImages:
+    """Copy samples to a device, without waiting for the transfer."""
+    sizes = tuple((sample.labels.shape[0], sample.labels.shape[1]) for sample in samples)
     starts = np.cumsum([0, *(height * width for height, width in sizes)])[:-1]
     shapes = np.column_stack([starts, np.array(sizes).reshape(-1, 2)]).astype(np.int64)
 
     def flat(arrays: Iterable[NDArray[np.generic]], *shape: int) -> Tensor:
         return to_device(np.concatenate([array.reshape(-1, *shape) for array in arrays]), device)
 
-    fulls = [picture.full for picture in pictures if picture.full is not None]
+    fulls = [sample.full for sample in samples if sample.full is not None]
     return PackedImages(
-        image=flat((picture.image for picture in pictures), 3),
-        labels=flat(picture.labels for picture in pictures),
-        salient=flat(picture.salient for picture in pictures),
+        image=flat((sample.image for sample in samples), 3),
+        labels=flat(sample.labels for sample in samples),
+        salient=flat(sample.salient for sample in samples),
         full=flat(fulls) if fulls else None,
-        stored=to_device(_stored(pictures, classes), device),
+        stored=to_device(_stored(samples, classes), device),
         shapes=to_device(shapes, device),
         sizes=sizes,
     )
 
 
-def cat(piles: Sequence[PackedImages]) -> PackedImages:
-    """One pile of several on one device."""
-    pixels = np.cumsum([0, *(len(pile.labels) for pile in piles)])[:-1].tolist()
-    begins = torch.tensor([1, 0, 0], device=piles[0].shapes.device)
+def cat(packs: Sequence[PackedImages]) -> PackedImages:
+    """One of several on one device."""
+    pixels = np.cumsum([0, *(len(each.labels) for each in packs)])[:-1].tolist()
+    begins = torch.tensor([1, 0, 0], device=packs[0].shapes.device)
     return PackedImages(
-        image=torch.cat([pile.image for pile in piles]),
-        labels=torch.cat([pile.labels for pile in piles]),
-        salient=torch.cat([pile.salient for pile in piles]),
-        full=None if piles[0].full is None else torch.cat([pile.full for pile in piles if pile.full is not None]),
-        stored=torch.cat([pile.stored for pile in piles]),
-        shapes=torch.cat([pile.shapes + start * begins for pile, start in zip(piles, pixels, strict=True)]),
-        sizes=tuple(size for pile in piles for size in pile.sizes),
+        image=torch.cat([each.image for each in packs]),
+        labels=torch.cat([each.labels for each in packs]),
+        salient=torch.cat([each.salient for each in packs]),
+        full=None if packs[0].full is None else torch.cat([each.full for each in packs if each.full is not None]),
+        stored=torch.cat([each.stored for each in packs]),
+        shapes=torch.cat([each.shapes + start * begins for each, start in zip(packs, pixels, strict=True)]),
+        sizes=tuple(size for each in packs for size in each.sizes),
     )
 
 
@@ -83,10 +83,10 @@ def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def _stored(pictures: Sequence[Sample], classes: int) -> NDArray[np.bool_]:
+def _stored(samples: Sequence[Sample], classes: int) -> NDArray[np.bool_]:
     """Stored labels may be shorter than the seen classes: those learned since are false."""
-    stored = np.zeros((len(pictures), classes), dtype=bool)
-    for row, picture in zip(stored, pictures, strict=True):
-        if picture.stored is not None:
-            row[: len(picture.stored)] = picture.stored
+    stored = np.zeros((len(samples), classes), dtype=bool)
+    for row, sample in zip(stored, samples, strict=True):
+        if sample.stored is not None:
+            row[: len(sample.stored)] = sample.stored
     return stored

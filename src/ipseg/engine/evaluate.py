@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.data.augment import CropTransform, place
+from ipseg.data.augment import CropTransform, apply_transform
 from ipseg.data.batch import Batch, Sample
-from ipseg.data.loading import read_ahead
+from ipseg.data.loader import read_ahead
 from ipseg.data.packed import pack
 from ipseg.data.source import Split, require_equal
 from ipseg.engine.system import many_sizes
@@ -179,17 +180,18 @@ def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConf
         require_equal(split.names[index], image, mask)
         return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
-    indices = team.share(len(split.names))
-    with read_ahead(read, indices, workers=config.workers, ahead=2 * config.batch_size) as pictures:
-        for picture in pictures:
-            placement, canvas = _layout(picture.labels.shape, config)
-            waiting[canvas].append((picture, placement))
-            crowded = sum(map(len, waiting.values())) > WAITING * config.batch_size
-            if crowded or len(waiting[canvas]) == config.batch_size:
+    indices, size = team.shard(len(split.names)), config.batch_size
+    groups = (indices[start : start + size] for start in range(0, len(indices), size))
+    with read_ahead(read, groups, workers=config.workers, ahead=2) as samples:
+        for sample in chain.from_iterable(samples):
+            transform, canvas = _layout(sample.labels.shape, config)
+            waiting[canvas].append((sample, transform))
+            crowded = sum(map(len, waiting.values())) > WAITING * size
+            if crowded or len(waiting[canvas]) == size:
                 fullest = max(waiting, key=lambda one: len(waiting[one]))
-                yield _lay(waiting.pop(fullest), fullest, len(step.seen), team.device)
+                yield _batch(waiting.pop(fullest), fullest, len(step.seen), team.device)
     for canvas, rest in waiting.items():
-        yield _lay(rest, canvas, len(step.seen), team.device)
+        yield _batch(rest, canvas, len(step.seen), team.device)
 
 
 def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[CropTransform, tuple[int, int]]:
@@ -202,11 +204,11 @@ def _layout(size: tuple[int, ...], config: EvaluationConfig) -> tuple[CropTransf
     return CropTransform(scale, top, left, flip=False), (config.crop, config.crop)
 
 
-def _lay(
+def _batch(
     waiting: list[tuple[Sample, CropTransform]], canvas: tuple[int, int], classes: int, device: torch.device
 ) -> Batch:
-    pictures, placements = zip(*waiting, strict=True)
-    return place(pack(pictures, classes, device), range(len(pictures)), placements, canvas)
+    samples, transforms = zip(*waiting, strict=True)
+    return apply_transform(pack(samples, classes, device), range(len(samples)), transforms, canvas)
 
 
 def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:

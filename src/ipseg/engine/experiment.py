@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 
 from ipseg.data.batch import Sample
-from ipseg.data.loading import room
+from ipseg.data.loader import BatchLoader, cache_limit
 from ipseg.data.memory import MemoryConfig, ReplayMemory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream
 from ipseg.engine.evaluate import evaluate
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.follower import Follower
@@ -115,7 +114,7 @@ def learn(
     if (folder.step(step.index) / "weights.safetensors").is_file():
         load(method, folder, step.index)
         return
-    stream = BatchStream(
+    loader = BatchLoader.of(
         view,
         memory,
         method.plan(training.batch_size, len(memory)),
@@ -124,21 +123,21 @@ def learn(
         flip=training.flip,
         seed=recipe.seed,
         device=team.device,
-        keep=room(training.cache_gb),
+        cache_bytes=cache_limit(training.cache_gb),
         workers=training.workers,
-        share=team.share,
+        shard=team.shard,
     )
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=training.precision == "bf16")
     with mixed:
-        method.prepare(stream.one_pass())
-    stream.plan = method.plan(training.batch_size, len(memory))  # what it has seen it may not need in every batch
+        method.prepare(loader.one_pass())
+    loader = loader.with_plan(method.plan(training.batch_size, len(memory)))  # images that `prepare` saw may go
     clock.passed("load")
     with stop_request() as stopped:
-        train_step(method, stream, training, folder, recipe.seed, team, stopped, title=title)
+        train_step(method, loader, training, folder, recipe.seed, team, stopped, title=title)
         clock.passed("learn")
         with mixed, many_sizes():  # each picture comes once
-            method.end_step(stream.pictures())
+            method.end_step(loader.unaugmented())
         folder.save_weights(step.index, method.network)
         clock.passed("save")
     if team.agree(stopped())[0]:  # asked after the last iteration
@@ -182,7 +181,7 @@ def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMe
 def measure(method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, team: Team) -> StepResult:
     """Evaluate on the validation pictures."""
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
-    with Meter(title, len(team.share(len(source.val.names)))) as meter:
+    with Meter(title, len(team.shard(len(source.val.names)))) as meter:
         return evaluate(method, source.val, scenario, step, recipe.evaluation, team, meter.advance)
 
 

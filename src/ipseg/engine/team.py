@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ipseg.data.batch import StepBatch
-from ipseg.data.stream import Share
+from ipseg.data.sampler import Shard
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
@@ -38,9 +38,9 @@ class Team:
         return self.rank == 0
 
     @property
-    def share(self) -> Share:
+    def shard(self) -> Shard:
         """Our part of every batch."""
-        return Share(self.rank, self.size)
+        return Shard(self.rank, self.size)
 
     @property
     def salt(self) -> tuple[int, ...]:

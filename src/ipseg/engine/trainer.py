@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ipseg.data.stream import BatchStream
+from ipseg.data.loader import BatchLoader
 from ipseg.engine.checkpoint import Checkpoint
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.iteration import Iteration, Recorded
@@ -26,7 +26,7 @@ from ipseg.progress import Meter
 
 def train_step(
     method: Method,
-    stream: BatchStream,
+    loader: BatchLoader,
     config: TrainingConfig,
     folder: RunFolder,
     seed: int,
@@ -39,21 +39,21 @@ def train_step(
 
     stopped: whether the user asked to stop; that raises `Interrupted` once the state is saved.
     """
-    step = stream.view.step.index
+    step = loader.sampler.step
     config = config.at(step)
-    iterations = config.iterations(step, len(stream.view))
+    iterations = config.iterations(step, loader.sampler.num_images)
     iterate = Iteration(method, config, team)
-    learn = Recorded(iterate) if config.graphs and stream.device.type == "cuda" else iterate
+    learn = Recorded(iterate) if config.graphs and loader.samples.device.type == "cuda" else iterate
     folder.step(step).mkdir(exist_ok=True)
     checkpoint = Checkpoint(folder.step(step) / "checkpoint.safetensors", method.network, iterate.optimiser)
     start = checkpoint.restore(iterations)
-    watch = Watch(start, team, one_pass=-(-len(stream.view) // stream.plan.num_new))
+    watch = Watch(start, team, one_pass=-(-loader.sampler.num_images // loader.sampler.plan.num_new))
     left = range(start, iterations)
     with (
         Meter(title, iterations, start) as meter,
         open_tracker(folder.path, wanted=config.tensorboard and team.leads) as tracker,
         checkpoint.writing(),
-        stream.batches(left) as batches,
+        loader.batches(left) as batches,
     ):
         keeper = _Keeper(checkpoint, team, config.checkpoint_seconds)
         for iteration in left:

@@ -14,10 +14,9 @@ import torch
 
 from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.loading import GIGABYTE, KeptPictures, read_ahead, room
+from ipseg.data.loader import AHEAD, GIGABYTE, BatchLoader, SampleCache, cache_limit, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import AHEAD, BatchStream
 from ipseg.engine import experiment, trainer
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
@@ -50,8 +49,8 @@ def counting_view(*, oracle: bool = False) -> StepDataset:
     return StepDataset(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
 
 
-def make_stream(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchStream:
-    return BatchStream(
+def make_stream(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchLoader:
+    return BatchLoader.of(
         view,
         ReplayMemory([], view.split, ()),
         BatchPlan(3),
@@ -60,7 +59,7 @@ def make_stream(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchSt
         flip=True,
         seed=0,
         device=torch.device("cpu"),
-        keep=keep,
+        cache_bytes=keep,
         workers=workers,
     )
 
@@ -75,7 +74,7 @@ def readers() -> list[str]:
 @pytest.mark.parametrize("oracle", [False, True])
 def test_a_kept_picture_is_the_picture(oracle):
     view = counting_view(oracle=oracle)
-    kept = KeptPictures(view, EVERYTHING)
+    kept = SampleCache(view, EVERYTHING)
     for position in [*range(len(view))] * 2:
         ours, read = kept.sample(position), view.sample(position)
         assert ours.salient.dtype == bool
@@ -85,7 +84,7 @@ def test_a_kept_picture_is_the_picture(oracle):
 
 def test_what_fits_is_read_once_and_the_rest_each_time():
     view = counting_view()
-    kept = KeptPictures(view, 2 * A_PICTURE)
+    kept = SampleCache(view, 2 * A_PICTURE)
     for position in [*range(4)] * 3:
         kept.sample(position)
     counts = [view.split.read.count(view.indices[position]) for position in range(4)]
@@ -95,26 +94,30 @@ def test_what_fits_is_read_once_and_the_rest_each_time():
 
 def test_without_room_nothing_is_kept():
     view = counting_view()
-    kept = KeptPictures(view, 0)
+    kept = SampleCache(view, 0)
     for _ in range(3):
         kept.sample(0)
     assert len(view.split.read) == 3
 
 
 def test_pictures_take_at_most_half_of_the_memory(monkeypatch, tmp_path):
-    assert room(0) == 0
-    assert room(1e9) < 1e9 * GIGABYTE
+    assert cache_limit(0) == 0
+    assert cache_limit(1e9) < 1e9 * GIGABYTE
     (tmp_path / "max").write_text("1000000\n")
     (tmp_path / "none").write_text("max\n")
     limits = (str(tmp_path / "none"), str(tmp_path / "max"), str(tmp_path / "missing"))
-    monkeypatch.setattr("ipseg.data.loading.LIMITS", limits)
-    assert room(8) == 500_000
-    assert room(0.0001) == 0.0001 * GIGABYTE
+    monkeypatch.setattr("ipseg.data.loader.LIMITS", limits)
+    assert cache_limit(8) == 500_000
+    assert cache_limit(0.0001) == 0.0001 * GIGABYTE
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert room(8) == 125_000
+    assert cache_limit(8) == 125_000
 
 
 # ---- reading ahead ----------------------------------------------------------------------------------------------
+
+
+def pairs(count: int) -> list[tuple[int, int]]:
+    return [(2 * i, 2 * i + 1) for i in range(count)]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
@@ -123,37 +126,37 @@ def test_items_come_in_their_order_however_long_each_takes(workers):
         time.sleep(0.002 * (item % 3 == 0))
         return item * item
 
-    with read_ahead(read, range(30), workers=workers, ahead=7) as results:
-        assert list(results) == [item * item for item in range(30)]
+    with read_ahead(read, pairs(15), workers=workers, ahead=3) as results:
+        assert list(results) == [[one * one, other * other] for one, other in pairs(15)]
 
 
 def test_no_more_is_read_than_was_allowed():
     begun = []
-    with read_ahead(begun.append, range(100), workers=3, ahead=5) as results:
-        for _ in range(10):
+    with read_ahead(begun.append, pairs(50), workers=3, ahead=3) as results:
+        for _ in range(5):
             next(results)
         time.sleep(0.02)
-        assert 10 <= len(begun) <= 15
-    assert len(begun) <= 15
+        assert 10 <= len(begun) <= 16
+    assert len(begun) <= 16
 
 
-def test_an_error_comes_where_its_item_is_due_and_no_thread_is_left():
+def test_an_error_comes_where_its_group_is_due_and_no_thread_is_left():
     def read(item):
-        if item >= 3:
-            raise UserError(f"picture {item} is broken")
+        if item >= 4:
+            raise UserError(f"image {item} is broken")
         return item
 
-    with read_ahead(read, range(50), workers=4, ahead=8) as results:
-        assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with read_ahead(read, pairs(25), workers=4, ahead=4) as results:
+        assert [next(results) for _ in range(2)] == [[0, 1], [2, 3]]
         assert readers()
-        with pytest.raises(UserError, match="picture 3 is broken"):
+        with pytest.raises(UserError, match="image 4 is broken"):
             next(results)
     assert not readers()
 
 
 def test_ctrl_c_leaves_no_thread():
     def learn():
-        with read_ahead(time.sleep, [0.01] * 50, workers=2, ahead=8) as results:
+        with read_ahead(time.sleep, [[0.01]] * 50, workers=2, ahead=8) as results:
             next(results)
             raise KeyboardInterrupt
 
@@ -247,13 +250,13 @@ def test_a_broken_picture_ends_a_run_with_its_name(settings, tmp_path, workers):
 
 def test_kept_pictures_go_with_their_step(settings, tmp_path, monkeypatch):
     """Else a run of many steps would keep the pictures of all of them."""
-    kept: list[weakref.ref[KeptPictures]] = []
+    kept: list[weakref.ref[SampleCache]] = []
 
-    def noted(method, stream, *arguments, **options):
+    def noted(method, loader, *arguments, **options):
         gc.collect()
         assert all(earlier() is None for earlier in kept)
-        kept.append(weakref.ref(stream._kept))
-        return trainer.train_step(method, stream, *arguments, **options)
+        kept.append(weakref.ref(loader.samples._cache))
+        return trainer.train_step(method, loader, *arguments, **options)
 
     monkeypatch.setattr(experiment, "train_step", noted)
     run(make_recipe(settings), tmp_path / "run", quiet=True)

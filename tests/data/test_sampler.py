@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from ipseg.data.augment import random_crop, whole
+from ipseg.data.augment import apply_transform
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
+from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.sampler import Shard
 from ipseg.data.step_dataset import StepDataset
-from ipseg.data.stream import BatchStream, Share
 from ipseg.scenario.split import ScenarioConfig
 
 CPU = torch.device("cpu")
@@ -31,10 +32,10 @@ def memory(tmp_path_factory) -> ReplayMemory:
     return ReplayMemory.load(folder, SOURCE.train)
 
 
-def stream(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchStream:
+def loader_of(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchLoader:
     view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
     plan = plan or BatchPlan(2, num_replayed=1, num_replay_images=3)
-    return BatchStream(view, memory, plan, crop=(32, 32), scales=(0.5, 2), flip=True, seed=seed, device=CPU)
+    return BatchLoader.of(view, memory, plan, crop=(32, 32), scales=(0.5, 2), flip=True, seed=seed, device=CPU)
 
 
 def same(one: StepBatch, other: StepBatch) -> bool:
@@ -43,55 +44,61 @@ def same(one: StepBatch, other: StepBatch) -> bool:
 
 
 def test_a_batch_depends_on_nothing_but_seed_step_and_iteration(memory):
-    forward = stream(memory)
+    forward = loader_of(memory)
     first = [forward[iteration] for iteration in range(12)]
     np.random.seed(5)  # numpy's and torch's own state must not matter
     torch.manual_seed(5)
-    backward = stream(memory)
+    backward = loader_of(memory)
     assert all(same(backward[iteration], first[iteration]) for iteration in reversed(range(12)))
 
 
 def test_seed_step_and_iteration_each_change_the_batch(memory):
-    one = stream(memory)[3]
-    assert not same(one, stream(memory)[4])
-    assert not same(one, stream(memory, seed=1)[3])
-    assert not same(one, stream(memory, step=2)[3])
+    one = loader_of(memory)[3]
+    assert not same(one, loader_of(memory)[4])
+    assert not same(one, loader_of(memory, seed=1)[3])
+    assert not same(one, loader_of(memory, step=2)[3])
 
 
-@pytest.mark.parametrize(("current", "wholes"), [(2, 3), (7, 1), (1, 0)])
-def test_one_pass_shows_every_picture_of_the_step_and_every_whole_remembered_one(memory, current, wholes, monkeypatch):
-    given, laid = stream(memory, plan=BatchPlan(current, num_replayed=1, num_replay_images=wholes)), []
-    plain = BatchStream._lay
-
-    def lay(self, layout, rows, *rest):
-        laid.append((layout, rows))
-        return plain(self, layout, rows, *rest)
-
-    monkeypatch.setattr(BatchStream, "_lay", lay)
-    batches = list(given.one_pass())
-    crops, wholly = (
-        {row for found, rows in laid if found is layout for row in rows} for layout in (random_crop, whole)
-    )
-    size = len(given.view)
-    assert crops >= set(range(size))
-    assert wholly == (set(range(size, size + len(memory))) if wholes else set())
-    again = given.one_pass()
-    assert all(torch.equal(one.inputs.images, next(again).inputs.images) for one in batches)
+@pytest.mark.parametrize(("num_new", "num_replay_images"), [(2, 3), (7, 1), (1, 0)])
+def test_one_pass_shows_every_image_of_the_step_and_every_replay_image(memory, num_new, num_replay_images):
+    plan = BatchPlan(num_new, num_replayed=1, num_replay_images=num_replay_images)
+    loader = loader_of(memory, plan=plan)
+    size, passed = loader.sampler.num_images, list(loader.sampler.one_pass())
+    assert {row for batch in passed for row, _ in batch.inputs} >= set(range(size))
+    replayed = {row for batch in passed for row, _ in batch.replay_images}
+    assert replayed == (set(range(size, size + len(memory))) if num_replay_images else set())
+    assert list(loader.sampler.one_pass()) == passed
+    first, again = list(loader.one_pass()), loader.one_pass()
+    assert all(torch.equal(one.inputs.images, next(again).inputs.images) for one in first)
 
 
-@pytest.mark.parametrize("current", [1, 3, 4])
-def test_every_picture_is_visited_equally_often(memory, current):
-    batches = stream(memory, plan=BatchPlan(current))
-    count = len(batches.view)
-    visits = Counter(batches._visit(visit) for visit in range(5 * count))
-    assert set(visits) == set(range(count))
-    assert set(visits.values()) == {5}
-    orders = [tuple(batches._visit(epoch * count + k) for k in range(count)) for epoch in range(5)]
-    assert len(set(orders)) > 1  # in another order each time
+@pytest.mark.parametrize("num_new", [1, 3, 4])
+def test_every_image_is_visited_equally_often(memory, num_new):
+    sampler = loader_of(memory, plan=BatchPlan(num_new)).sampler
+    count = sampler.num_images
+    visits = [row for iteration in range(5 * count) for row, _ in sampler[iteration].inputs][: 5 * count]
+    assert Counter(visits) == dict.fromkeys(range(count), 5)
+    orders = {tuple(visits[epoch * count : (epoch + 1) * count]) for epoch in range(5)}
+    assert len(orders) > 1  # in another order each time
+
+
+def test_labels_and_augmentation_belong_to_the_image_that_is_shown(memory):
+    """Row by row: what the sampler says a batch shows is what the loader puts there."""
+    loader = loader_of(memory, plan=BatchPlan(3, num_replayed=2, num_replay_images=2))
+    for iteration in range(6):
+        rows, batch = loader.sampler[iteration], loader[iteration]
+        for images, shown in ((batch.inputs, rows.inputs), (batch.replay_images, rows.replay_images)):
+            samples = [loader.samples.read(row) for row, _ in shown]
+            for i, (sample, (_, params)) in enumerate(zip(samples, shown, strict=True)):
+                transform = params.transform(sample.labels.shape, loader.crop)
+                alone = apply_transform(loader.samples.pack([sample]), [0], [transform], loader.crop)
+                assert torch.equal(images.labels[i], alone.labels[0])
+                assert torch.allclose(images.images[i], alone.images[0])
+                assert torch.equal(images.stored[i], alone.stored[0])
 
 
 def test_a_batch_is_made_up_as_planned(memory):
-    batch = stream(memory)[0]
+    batch = loader_of(memory)[0]
     assert (len(batch.inputs), batch.num_new, len(batch.replay_images)) == (3, 2, 3)
     assert not batch.inputs.stored[:2].any()
     assert batch.inputs.stored[2:].any(1).all()
@@ -101,7 +108,7 @@ def test_a_batch_is_made_up_as_planned(memory):
 
 def test_whole_pictures_from_memory_are_not_cropped(memory):
     for iteration in range(4):
-        wholes = stream(memory)[iteration].replay_images
+        wholes = loader_of(memory)[iteration].replay_images
         height, width = (wholes.boxes[:, 2:] - wholes.boxes[:, :2]).unbind(1)
         assert torch.allclose(height * 48, width * 32, rtol=1e-3)  # 32 x 48 keeps its shape: nothing is cut off
 
@@ -109,7 +116,7 @@ def test_whole_pictures_from_memory_are_not_cropped(memory):
 def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fits(memory):
     """Few are remembered and each is seen often: always alike, the network would know them by heart."""
     largest = 32 * 32 / 48  # as high as a picture of 32 x 48 is on a canvas of 32 x 32
-    heights = torch.cat([stream(memory)[iteration].replay_images.boxes for iteration in range(20)])
+    heights = torch.cat([loader_of(memory)[iteration].replay_images.boxes for iteration in range(20)])
     heights = heights[:, 2] - heights[:, 0]
     assert heights.max() <= largest + 1e-3
     assert heights.max() > 0.9 * largest
@@ -117,11 +124,11 @@ def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fit
 
 
 def test_without_wholes_there_are_none(memory):
-    assert stream(memory, plan=BatchPlan(2))[0].replay_images is None
+    assert loader_of(memory, plan=BatchPlan(2))[0].replay_images is None
 
 
 def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
-    assert len(stream(memory, plan=BatchPlan(1, num_replayed=7))[0].inputs) == 8
+    assert len(loader_of(memory, plan=BatchPlan(1, num_replayed=7))[0].inputs) == 8
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])  # 7: each has one picture, be it current or replayed
@@ -129,12 +136,12 @@ def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, proces
     plan = BatchPlan(4, num_replayed=3, num_replay_images=7, num_posterior=2)
     view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
 
-    def batch(share: Share) -> StepBatch:
+    def batch(shard: Shard) -> StepBatch:
         settings = {"crop": (32, 32), "scales": (0.5, 2), "flip": True, "seed": 0, "device": CPU}
-        with BatchStream(view, memory, plan, share=share, **settings).batches(range(3, 4)) as batches:
+        with BatchLoader.of(view, memory, plan, shard=shard, **settings).batches(range(3, 4)) as batches:
             return next(batches)
 
-    whole, shares = batch(Share()), [batch(Share(rank, processes)) for rank in range(processes)]
+    whole, shares = batch(Shard()), [batch(Shard(rank, processes)) for rank in range(processes)]
     assert sum(share.num_new for share in shares) == whole.num_new
     assert sum(share.num_posterior for share in shares) == whole.num_posterior
     for rank, share in enumerate(shares):
@@ -147,12 +154,12 @@ def test_pictures_come_once_each_and_whole(memory, processes):
     view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
     shown = []
     for rank in range(processes):
-        plan, share = BatchPlan(3, num_replayed=1), Share(rank, processes)
-        own = BatchStream(
-            view, memory, plan, crop=(40, 48), scales=(0.5, 2), flip=True, seed=0, device=CPU, share=share
+        plan, shard = BatchPlan(3, num_replayed=1), Shard(rank, processes)
+        own = BatchLoader.of(
+            view, memory, plan, crop=(40, 48), scales=(0.5, 2), flip=True, seed=0, device=CPU, shard=shard
         )
-        for batch in own.pictures():
-            assert len(batch.inputs) == batch.num_new <= max(1, len(share(3)))
+        for batch in own.unaugmented():
+            assert len(batch.inputs) == batch.num_new <= max(1, len(shard(3)))
             assert torch.equal(batch.inputs.boxes, torch.tensor([[0.0, 0.0, 32.0, 48.0]]).expand(batch.num_new, 4))
             shown += [(image * 255).round().byte() for image in batch.inputs.images[:, :, :32].permute(0, 2, 3, 1)]
     expected = Counter(view.sample(i).image.tobytes() for i in range(len(view)))
@@ -160,5 +167,5 @@ def test_pictures_come_once_each_and_whole(memory, processes):
 
 
 def test_a_picture_larger_than_the_canvas_is_shrunk(memory):
-    batch = next(stream(memory).pictures())
+    batch = next(loader_of(memory).unaugmented())
     assert torch.allclose(batch.inputs.boxes[0], torch.tensor([0.0, 0.0, 32 * 2 / 3, 32.0]))
