@@ -50,10 +50,6 @@ results: setup  ## every table and figure of the docs, from benchmarks/results
 		--run ipseg --run ssul_m --run mib --run plop_m --run finetune --run joint --out docs/images/field.png
 	$(BIN)/python benchmarks/curves.py $(ANIMALS).jsonl --scenario 2-1 \
 		--run ipseg --run ipseg_moments --run ssul_m --run 'plop_m (medians)' --run mib --run joint --out docs/images/animals.png
-	$(BIN)/python benchmarks/confusions.py $(ANIMALS).jsonl --scenario 2-1 \
-		--run ipseg --run ipseg_moments --run ssul_m --run 'plop_m (medians)' --run mib --run joint --out docs/images/animals/confusions.png
-	$(BIN)/python benchmarks/real/figures.py $(ANIMALS)_after.json --out docs/images/animals \
-		--runs ipseg ipseg_moments ssul_m joint --only probabilities alphas image_accuracy
 
 clean:  ## remove what make and the tools made (not runs/)
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis
