@@ -28,7 +28,7 @@ from torch import Tensor
 from ipseg.data.batch import Batch, BatchPlan
 from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Entry, ReplayMemory
-from ipseg.data.memory_update import choose
+from ipseg.data.memory_update import select_exemplars
 from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.evaluate import batches
 from ipseg.engine.recipe import Recipe, load_recipe
@@ -98,7 +98,7 @@ def remembered(looked: Looked, order: Sequence[str], seed: int, size: int = 100)
         Entry(name, tuple(one for one, there in zip(order, labels.tolist(), strict=True) if there), 0)
         for name, (_, labels) in labelled.items()
     ]
-    chosen = [labelled[entry.name] for entry in choose(entries, order, size, np.random.default_rng(seed))]
+    chosen = [labelled[entry.name] for entry in select_exemplars(entries, order, size, np.random.default_rng(seed))]
     return [(torch.stack([pooled for pooled, _ in chosen]), torch.stack([labels for _, labels in chosen]))]
 
 

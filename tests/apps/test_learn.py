@@ -18,7 +18,8 @@ from ipseg.apps.evaluate import evaluate_again
 from ipseg.apps.growth import growth_lines, on_validation
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
@@ -58,8 +59,8 @@ def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(grown):
 
 
 def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(grown):
-    before = ReplayMemory.load(grown / "base" / "step_01" / "memory", NoPictures())
-    after = ReplayMemory.load(grown / "run" / "step_01" / "memory", NoPictures())
+    before = load_memory(grown / "base" / "step_01" / "memory", EmptyDataset())
+    after = load_memory(grown / "run" / "step_01" / "memory", EmptyDataset())
     assert [f"old/{entry.name}" for entry in before.entries] == [entry.name for entry in after.entries]
     assert not after.without_copy()
     for index in range(len(before)):
@@ -115,7 +116,7 @@ def test_a_model_that_has_not_changed_has_kept_everything(grown):
     from ipseg.apps.growth import on_memory
 
     method = load_model(grown / "base", device="cpu").method
-    memory = ReplayMemory.load(grown / "run" / "step_01" / "memory", NoPictures())
+    memory = load_memory(grown / "run" / "step_01" / "memory", EmptyDataset())
     found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"), quiet=True)
     assert found["image_accuracy"]["before"] == found["image_accuracy"]["after"]
     assert found["pixels_kept"] in (1.0, None)

@@ -11,7 +11,8 @@ from PIL import Image
 
 from commands import call, fails
 from ipseg.apps.learn import learn
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset
 from ipseg.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_a_memory_of_names_is_copied_while_the_old_data_is_there(names_only, make_folder_data, tmp_path):
     new = make_folder_data("new", classes=("sheep",), count=6)
     learn(names_only, new, ["sheep"], tmp_path / "run", quiet=True)
-    assert not ReplayMemory.load(tmp_path / "run" / "step_02" / "memory", NoPictures()).without_copy()
+    assert not load_memory(tmp_path / "run" / "step_02" / "memory", EmptyDataset()).without_copy()
     assert not (names_only / "step_01" / "memory" / "images").exists()
 
 
@@ -82,7 +83,7 @@ def test_the_own_folder_with_one_more_class_annotated_says_so_of_remembered_pict
         Image.fromarray(mask).save(path)
     learn(names_only, tmp_path / "old", ["blue"], tmp_path / "run", quiet=True)
     base, before, after = (
-        ReplayMemory.load(path / "memory", NoPictures()).entries
+        load_memory(path / "memory", EmptyDataset()).entries
         for path in (names_only / "step_01", tmp_path / "run" / "step_01", tmp_path / "run" / "step_02")
     )
     assert [entry.name for entry in before] == [entry.name for entry in base]

@@ -10,7 +10,8 @@ from contents import contents
 from commands import call, fails
 from ipseg.apps import learn as learning
 from ipseg.apps.learn import learn
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset
 from ipseg.engine import experiment
 from ipseg.engine.experiment import run
 from ipseg.engine.folder import RunFolder
@@ -190,7 +191,7 @@ def test_a_joint_run_learns_no_further_class_and_leaves_no_half_made_run(grown, 
 def test_other_settings_may_change(grown, tmp_path):
     changes = ["training.later_epochs=0.5", "memory.size=2"]
     learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", assignments=changes, quiet=True)
-    assert len(ReplayMemory.load(tmp_path / "run" / "step_02" / "memory", NoPictures())) == 2
+    assert len(load_memory(tmp_path / "run" / "step_02" / "memory", EmptyDataset())) == 2
 
 
 def test_a_run_that_is_not_finished_is_sent_back(grown, tmp_path):

@@ -13,6 +13,7 @@ from commands import call
 from ipseg.apps.memory_report import memory_lines, memory_report, privacy
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import save_memory
 from ipseg.data.memory_update import update
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
@@ -99,7 +100,7 @@ def test_a_hundred_masks_of_the_size_of_photographs_take_an_eighth_of_their_byte
     view = StepDataset(source.train, scenario, scenario.steps[0])
     config = MemoryConfig(size=len(view))
     kept = update(ReplayMemory([], source.train, ()), view, config, 0, lambda _: [])
-    kept.save(tmp_path / "memory", view, config)
+    save_memory(kept, tmp_path / "memory", view, config)
     files = list((tmp_path / "memory" / "saliency").glob("*.png"))
     assert len(files) == 100
     assert sum(path.stat().st_size for path in files) <= 100 * 375 * 500 / 8

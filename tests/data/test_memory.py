@@ -15,8 +15,10 @@ from PIL import Image
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.held_out import Part
-from ipseg.data.memory import Entry, MemoryConfig, NoPictures, ReplayMemory
-from ipseg.data.memory_update import choose, update
+from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, move_memory, save_memory
+from ipseg.data.memory_update import select_exemplars, update
+from ipseg.data.source import EmptyDataset
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
@@ -35,19 +37,21 @@ def pools(draw: st.DrawFn) -> list[Entry]:
 @given(pools(), st.integers(1, 45), st.integers(1, 5), st.integers(0, 99))
 def test_every_class_has_its_share_where_the_data_has_it(pool, size, known, seed):
     classes = CLASSES[:known]
-    chosen = choose(pool, classes, size, np.random.default_rng(seed))
+    chosen = select_exemplars(pool, classes, size, np.random.default_rng(seed))
     assert len({entry.name for entry in chosen}) == len(chosen) == min(size, len(pool))
     for name in classes:
         there = sum(name in entry.classes for entry in pool)
         assert sum(name in entry.classes for entry in chosen) >= min(size // len(classes), there)
-    assert choose(list(reversed(pool)), classes, size, np.random.default_rng(seed)) == chosen  # the seed alone decides
+    assert (
+        select_exemplars(list(reversed(pool)), classes, size, np.random.default_rng(seed)) == chosen
+    )  # the seed alone decides
 
 
 def test_what_the_model_guesses_fills_no_class_s_share():
     """A class that it takes for others would have its places filled with these."""
     taken = [Entry(f"dog{i}", ("ant", "dog"), 1, None, ("ant",)) for i in range(30)]
     pool = [*taken, *(Entry(f"ant{i}", ("ant",), 0) for i in range(30))]
-    chosen = choose(pool, ("ant", "dog"), 20, np.random.default_rng(0))
+    chosen = select_exemplars(pool, ("ant", "dog"), 20, np.random.default_rng(0))
     assert sum(entry.annotated == ("ant",) for entry in chosen) >= 10
     assert sum(entry.annotated == ("dog",) for entry in chosen) >= 10
 
@@ -56,13 +60,15 @@ def test_a_memory_smaller_than_the_number_of_classes_holds_as_many_of_these_as_i
     pool = [Entry(f"ant{i}", ("ant",), 0) for i in range(50)]
     pool += [Entry(name, (name,), 0) for name in CLASSES[1:]]
     for seed in range(10):
-        chosen = choose(pool, CLASSES, 4, np.random.default_rng(seed))
+        chosen = select_exemplars(pool, CLASSES, 4, np.random.default_rng(seed))
         assert len(chosen) == len({entry.classes for entry in chosen}) == 4
 
 
 def test_another_seed_chooses_other_pictures():
     pool = [Entry(f"{i:03d}", ("ant",), 0) for i in range(50)]
-    chosen = {tuple(e.name for e in choose(pool, ["ant"], 5, np.random.default_rng(seed))) for seed in range(5)}
+    chosen = {
+        tuple(e.name for e in select_exemplars(pool, ["ant"], 5, np.random.default_rng(seed))) for seed in range(5)
+    }
     assert len(chosen) == 5
 
 
@@ -77,13 +83,13 @@ def nothing_else(_picture) -> list[str]:
 def kept(folder, size: int = 5, store: str = "path", step: int = 0) -> ReplayMemory:
     config = MemoryConfig(size=size, store=store)
     memory = update(ReplayMemory([], SOURCE.train, ()), view(step), config, 0, nothing_else)
-    memory.save(folder, view(step), config)
+    save_memory(memory, folder, view(step), config)
     return memory
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path):
     memory = kept(tmp_path)
-    loaded = ReplayMemory.load(tmp_path, SOURCE.train)
+    loaded = load_memory(tmp_path, SOURCE.train)
     assert loaded.order == memory.order == SCENARIO.steps[0].seen
     assert [(e.name, e.classes, e.step) for e in loaded.entries] == [
         (e.name, e.classes, e.step) for e in memory.entries
@@ -100,7 +106,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
 
 def test_the_step_s_own_classes_come_from_its_annotations_and_older_ones_from_the_model(tmp_path):
     first = kept(tmp_path / "first", size=3)
-    loaded = ReplayMemory.load(tmp_path / "first", SOURCE.train)
+    loaded = load_memory(tmp_path / "first", SOURCE.train)
     cow = SCENARIO.steps[0].new[0]
     second = update(loaded, view(1), MemoryConfig(size=12), 0, lambda _: [cow])
     own = {view(1).name(i): view(1).classes_in(i) for i in range(len(view(1)))}
@@ -117,7 +123,7 @@ def test_the_step_s_own_classes_come_from_its_annotations_and_older_ones_from_th
 
 def test_a_picture_that_a_later_step_shows_again_gets_the_new_class_and_is_kept_once(tmp_path):
     kept(tmp_path, size=16)
-    loaded = ReplayMemory.load(tmp_path, SOURCE.train)
+    loaded = load_memory(tmp_path, SOURCE.train)
     again = {view(1).name(i) for i in range(len(view(1)))} & {entry.name for entry in loaded.entries}
     assert again
     second = update(loaded, view(1), MemoryConfig(size=16), 0, nothing_else)
@@ -158,23 +164,23 @@ def test_copies_work_after_the_data_is_gone(tmp_path, make_folder_data):
     base = StepDataset(source.train, scenario, scenario.steps[0])
     config = MemoryConfig(size=3, store="copy")
     memory = update(ReplayMemory([], source.train, ()), base, config, 0, nothing_else)
-    memory.save(tmp_path / "memory", base, config)
+    save_memory(memory, tmp_path / "memory", base, config)
     images = [source.train.image(source.train.names.index(entry.name)) for entry in memory.entries]
     shutil.rmtree(root / "images")
     shutil.rmtree(root / "masks")
-    loaded = ReplayMemory.load(tmp_path / "memory", source.train)
+    loaded = load_memory(tmp_path / "memory", source.train)
     assert all(np.array_equal(loaded.sample(i).image, image) for i, image in enumerate(images))
 
 
 def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_path):
     """The first picture comes again under its name, another one has the name of the second, the third stays alone."""
     kept(tmp_path / "here", size=3)
-    memory = ReplayMemory.load(tmp_path / "here", SOURCE.train)
+    memory = load_memory(tmp_path / "here", SOURCE.train)
     first, second, third = (entry.name for entry in memory.entries)
     coming = Part(SOURCE.train, [SOURCE.train.names.index(name) for name in (first, third)])
     coming.names = [first, second]  # the third picture is called as the second was
-    memory.move(tmp_path / "there", [coming, SOURCE.val])
-    moved = ReplayMemory.load(tmp_path / "there", NoPictures())
+    move_memory(memory, tmp_path / "there", [coming, SOURCE.val])
+    moved = load_memory(tmp_path / "there", EmptyDataset())
     assert [entry.name for entry in moved.entries] == [first, f"old/{second}", third]
     for index in range(3):
         assert np.array_equal(moved.sample(index).image, memory.sample(index).image)
@@ -185,19 +191,19 @@ def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_pat
 def test_a_name_is_kept_only_if_no_split_calls_another_picture_so(tmp_path, first):
     """COCO and ADE have pictures of equal names in train and in val."""
     kept(tmp_path / "here", size=2)
-    memory = ReplayMemory.load(tmp_path / "here", SOURCE.train)
+    memory = load_memory(tmp_path / "here", SOURCE.train)
     own, other = (entry.name for entry in memory.entries)
     same, another = (Part(SOURCE.train, [SOURCE.train.names.index(name)]) for name in (own, other))
     another.names = [own]
-    memory.move(tmp_path / "there", [same, another] if first == "train" else [another, same])
-    assert [e.name for e in ReplayMemory.load(tmp_path / "there", NoPictures()).entries] == [f"old/{own}", other]
-    memory.move(tmp_path / "twice", [same, same])
-    assert [e.name for e in ReplayMemory.load(tmp_path / "twice", NoPictures()).entries] == [own, other]
+    move_memory(memory, tmp_path / "there", [same, another] if first == "train" else [another, same])
+    assert [e.name for e in load_memory(tmp_path / "there", EmptyDataset()).entries] == [f"old/{own}", other]
+    move_memory(memory, tmp_path / "twice", [same, same])
+    assert [e.name for e in load_memory(tmp_path / "twice", EmptyDataset()).entries] == [own, other]
 
 
 def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
     kept(tmp_path / "here", size=2, store="copy")
-    here = ReplayMemory.load(tmp_path / "here", NoPictures())
+    here = load_memory(tmp_path / "here", EmptyDataset())
     old = [replace(here.entries[0], name="a"), replace(here.entries[1], name="old/a")]
     for entry, new in zip(here.entries, old, strict=True):
         for kind in ("images", "saliency"):
@@ -206,15 +212,15 @@ def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
             (tmp_path / "here" / kind / f"{entry.name}.png").rename(path)
     coming = Part(SOURCE.train, [SOURCE.train.names.index(entry.name) for entry in here.entries])
     coming.names = ["old/a", "a"]  # the other way round: both are other pictures
-    ReplayMemory(old, NoPictures(), here.order).move(tmp_path / "there", [coming])
-    moved = ReplayMemory.load(tmp_path / "there", NoPictures())
+    move_memory(ReplayMemory(old, EmptyDataset(), here.order), tmp_path / "there", [coming])
+    moved = load_memory(tmp_path / "there", EmptyDataset())
     assert [entry.name for entry in moved.entries] == ["old/old/a", "old/old/old/a"]
 
 
 def test_a_picture_that_is_gone_is_named(tmp_path):
     kept(tmp_path)
     other = ScenesConfig(classes=4, size=(40, 48), train=1, val=1).build()
-    memory = ReplayMemory.load(tmp_path, other.train)
+    memory = load_memory(tmp_path, other.train)
     lost = next(i for i, entry in enumerate(memory.entries) if entry.name not in other.train.names)
     with pytest.raises(UserError, match=f'no picture "{memory.entries[lost].name}"'):
         memory.sample(lost)
@@ -224,7 +230,7 @@ def test_a_picture_that_has_another_size_now_is_named(tmp_path):
     memory = kept(tmp_path)
     other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1, seed=57).build()
     with pytest.raises(UserError, match=f"{memory.entries[0].name} is no longer of the size"):
-        ReplayMemory.load(tmp_path, other.train).sample(0)
+        load_memory(tmp_path, other.train).sample(0)
 
 
 def change(folder, **values) -> None:
@@ -255,7 +261,7 @@ def test_a_manifest_that_cannot_be_true_is_refused_by_name(tmp_path, values, mes
     kept(tmp_path)
     change(tmp_path, **values)
     with pytest.raises(UserError, match=message) as caught:
-        ReplayMemory.load(tmp_path, SOURCE.train)
+        load_memory(tmp_path, SOURCE.train)
     assert "manifest.json" in str(caught.value)
 
 
@@ -263,14 +269,14 @@ def test_a_broken_or_missing_manifest_is_refused_by_name(tmp_path):
     kept(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"manifest is damaged.*manifest\.json"):
-        ReplayMemory.load(tmp_path, SOURCE.train)
+        load_memory(tmp_path, SOURCE.train)
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"manifest is missing.*manifest\.json"):
-        ReplayMemory.load(tmp_path, SOURCE.train)
+        load_memory(tmp_path, SOURCE.train)
 
 
 def test_a_memory_of_nothing_keeps_nothing(tmp_path):
     memory = kept(tmp_path, size=0)
-    assert len(memory) == len(ReplayMemory.load(tmp_path, SOURCE.train)) == 0
+    assert len(memory) == len(load_memory(tmp_path, SOURCE.train)) == 0
     with pytest.raises(UserError, match=r"memory\.size"):
         MemoryConfig(size=-1)

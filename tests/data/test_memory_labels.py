@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,8 @@ from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, move_memory, save_memory
 from ipseg.data.memory_update import update
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
@@ -34,9 +37,14 @@ def after_two_steps(tmp_path) -> ReplayMemory:
     memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
     for step in (0, 1):
         kept = update(memory, view(step), config, 0, lambda _: [])
-        kept.save(tmp_path / str(step), view(step), config, "sampled")
-        memory = ReplayMemory.load(tmp_path / str(step), SOURCE.train)
+        save_memory(kept, tmp_path / str(step), view(step), config, "sampled")
+        memory = load_memory(tmp_path / str(step), SOURCE.train)
     return memory
+
+
+def showing(memory: ReplayMemory, *policy: Any) -> ReplayMemory:
+    """The same memory with labels by another policy."""
+    return ReplayMemory(memory.entries, memory.split, memory.order, LabelPolicy(*policy))
 
 
 def truth(name: str) -> np.ndarray:
@@ -46,7 +54,7 @@ def truth(name: str) -> np.ndarray:
 
 def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_steps):
     memory, met = after_two_steps, set()
-    memory.show("sampled", view(2))
+    memory = showing(memory, "sampled", view(2))
     for index, entry in enumerate(memory.entries):
         own = 1 + entry.step  # one class a step: the learned index of the class that the step learned
         expected = np.where(np.isin(truth(entry.name), [own, 255]), truth(entry.name), 0)
@@ -61,7 +69,7 @@ def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_
 def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_path):
     memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
     for step in (0, 1, 2):
-        memory.show("annotated", view(step))
+        memory = showing(memory, "annotated", view(step))
         shown, grown = {view(step).name(i) for i in range(len(view(step)))}, 0
         for index, entry in enumerate(memory.entries):
             since = [1 + other for other in range(entry.step, step) if entry.name in names_of(other)]
@@ -70,8 +78,8 @@ def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_
             assert np.array_equal(memory.sample(index).labels, expected)
             grown += len(np.unique(expected[expected != 255])) > 2
         kept = update(memory, view(step), config, 0, lambda _: [])
-        kept.save(tmp_path / str(step), view(step), config, "annotated")
-        memory = ReplayMemory.load(tmp_path / str(step), SOURCE.train)
+        save_memory(kept, tmp_path / str(step), view(step), config, "annotated")
+        memory = load_memory(tmp_path / str(step), SOURCE.train)
     assert grown  # of some the classes of several steps are known
 
 
@@ -81,7 +89,7 @@ def names_of(step: int) -> set[str]:
 
 def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_picture(after_two_steps):
     memory, shown = after_two_steps, {view(2).name(i) for i in range(len(view(2)))}
-    memory.show("current", view(2))
+    memory = showing(memory, "current", view(2))
     met = False
     for index, entry in enumerate(memory.entries):
         labels = memory.sample(index).labels
@@ -94,16 +102,16 @@ def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_pictu
 
 def test_without_a_word_nothing_is_labelled(after_two_steps):
     assert not any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
-    after_two_steps.show("sampled", view(2))
+    after_two_steps = showing(after_two_steps, "sampled", view(2))
     assert any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
-    after_two_steps.show(None, view(2))
+    after_two_steps = showing(after_two_steps, None, view(2))
     assert not any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
 
 
 def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(after_two_steps):
     """Published replay is off by one in several systems; here a class's index is the same in every step."""
     memory = after_two_steps
-    memory.show("sampled", view(3))
+    memory = showing(memory, "sampled", view(3))
     plan = BatchPlan(1, num_replayed=12)
     loader = BatchLoader.of(
         view(3), memory, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
@@ -118,7 +126,7 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
 
 def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(after_two_steps):
     """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
-    after_two_steps.show(method_config({"name": "ipseg"}).replayed_labels, view(2))
+    after_two_steps = showing(after_two_steps, method_config({"name": "ipseg"}).replayed_labels, view(2))
     plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
     loader = BatchLoader.of(
         view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
@@ -130,20 +138,19 @@ def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(aft
 
 def test_labels_are_stored_on_request_alone(tmp_path):
     kept = update(ReplayMemory([], SOURCE.train, ()), view(0), MemoryConfig(size=2), 0, lambda _: [])
-    kept.save(tmp_path, view(0), MemoryConfig(size=2))
+    save_memory(kept, tmp_path, view(0), MemoryConfig(size=2))
     assert not (tmp_path / "labels").exists()
-    memory = ReplayMemory.load(tmp_path, SOURCE.train)
-    memory.show("sampled", view(1))
+    memory = load_memory(tmp_path, SOURCE.train)
+    memory = showing(memory, "sampled", view(1))
     with pytest.raises(UserError, match=r"stored without its pixel labels.*mem_labels.*current"):
         memory.sample(0)
 
 
 def test_labels_move_with_the_memory(after_two_steps, tmp_path):
-    after_two_steps.move(tmp_path / "moved", [OTHERS])
+    move_memory(after_two_steps, tmp_path / "moved", [OTHERS])
     assert after_two_steps.entries[0].name in OTHERS.names
-    moved = ReplayMemory.load(tmp_path / "moved", SOURCE.train)
-    for memory in (after_two_steps, moved):
-        memory.show("sampled", view(2))
+    moved = load_memory(tmp_path / "moved", SOURCE.train)
+    after_two_steps, moved = (showing(memory, "sampled", view(2)) for memory in (after_two_steps, moved))
     for index in range(len(moved)):
         assert np.array_equal(moved.sample(index).labels, after_two_steps.sample(index).labels)
 
@@ -151,7 +158,7 @@ def test_labels_move_with_the_memory(after_two_steps, tmp_path):
 def test_labels_of_another_size_are_refused(after_two_steps):
     entry = after_two_steps.entries[0]
     Image.new("L", (3, 3)).save(entry.folder / "labels" / f"{entry.name}.png")
-    after_two_steps.show("sampled", view(2))
+    after_two_steps = showing(after_two_steps, "sampled", view(2))
     with pytest.raises(UserError, match="not of the size of its picture"):
         after_two_steps.sample(0)
 
@@ -165,9 +172,9 @@ def test_what_was_not_labelled_when_it_was_stored_stays_so(after_two_steps, tmp_
     stored[:, :24] = 0
     Image.fromarray(stored).save(entry.folder / "labels" / f"{entry.name}.png")
     expected = np.where(stored == 255, 255, np.where(np.isin(truth(entry.name), [3, 255]), truth(entry.name), 0))
-    after_two_steps.show("annotated", view(2))
+    after_two_steps = showing(after_two_steps, "annotated", view(2))
     assert np.array_equal(after_two_steps.sample(index).labels, expected)
-    after_two_steps.save(tmp_path / "saved", view(2), MemoryConfig(), "annotated")
+    save_memory(after_two_steps, tmp_path / "saved", view(2), MemoryConfig(), "annotated")
     assert np.array_equal(np.asarray(Image.open(tmp_path / "saved" / "labels" / f"{entry.name}.png")), expected)
 
 
@@ -180,8 +187,8 @@ def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
         views.append(StepDataset(train, scenario, scenario.steps[step]))
     config = MemoryConfig(size=30, store="copy")
     memory = update(ReplayMemory([], views[0].split, ()), views[0], config, 0, lambda _: [])
-    memory.save(tmp_path / "memory", views[0], config, "annotated")
-    return ReplayMemory.load(tmp_path / "memory", views[1].split), views[1]
+    save_memory(memory, tmp_path / "memory", views[0], config, "annotated")
+    return load_memory(tmp_path / "memory", views[1].split), views[1]
 
 
 @pytest.mark.parametrize("labels", ["annotated", "current", "oracle"])
@@ -190,9 +197,9 @@ def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resi
     names = {now.name(i) for i in range(len(now))}
     index = next(i for i, entry in enumerate(memory.entries) if entry.name in names)
     if labels == "oracle":
-        memory.oracle = now.scenario.oracle_table(now.step)
+        memory = showing(memory, None, now, now.scenario.oracle_table(now.step))
     else:
-        memory.show(labels, now)
+        memory = showing(memory, labels, now)
     why = rf"{memory.entries[index].name} is no longer of the size it had when it was stored \(64x48, now 32x24\)"
     with pytest.raises(UserError, match=why):
         memory.sample(index)
@@ -201,4 +208,4 @@ def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resi
 def test_a_memory_is_not_saved_with_labels_of_two_sizes(resized, tmp_path):
     memory, now = resized
     with pytest.raises(UserError, match="is no longer of the size it had when it was stored"):
-        memory.save(tmp_path / "saved", now, MemoryConfig(store="copy"), "annotated")
+        save_memory(memory, tmp_path / "saved", now, MemoryConfig(store="copy"), "annotated")

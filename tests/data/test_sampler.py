@@ -13,6 +13,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, save_memory
 from ipseg.data.sampler import Shard
 from ipseg.data.step_dataset import StepDataset
 from ipseg.scenario.split import ScenarioConfig
@@ -28,8 +29,8 @@ def memory(tmp_path_factory) -> ReplayMemory:
     view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[0])
     entries = [Entry(view.name(i), view.classes_in(i), 0) for i in range(4)]
     folder = tmp_path_factory.mktemp("memory")
-    ReplayMemory(entries, SOURCE.train, SCENARIO.steps[0].seen).save(folder, view, MemoryConfig())
-    return ReplayMemory.load(folder, SOURCE.train)
+    save_memory(ReplayMemory(entries, SOURCE.train, SCENARIO.steps[0].seen), folder, view, MemoryConfig())
+    return load_memory(folder, SOURCE.train)
 
 
 def loader_of(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchLoader:

@@ -35,8 +35,8 @@ from ipseg.apps.sweep import Sweep
 from ipseg.config import to_yaml
 from ipseg.data.coco import CocoConfig
 from ipseg.data.folder import FolderConfig
-from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.source import DataConfig
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import DataConfig, EmptyDataset
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.idle import idle
 from ipseg.engine.recipe import load_recipe, make_recipe
@@ -80,7 +80,7 @@ def read_run(it: Path, _: Path) -> None:
 
 def read_memory(it: Path, _: Path) -> None:
     memory_report(it)
-    memory = ReplayMemory.load(it / "step_01" / "memory", NoPictures())
+    memory = load_memory(it / "step_01" / "memory", EmptyDataset())
     memory.without_copy()
     for index in range(len(memory)):
         memory.sample(index)

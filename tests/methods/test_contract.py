@@ -13,7 +13,8 @@ import torch
 from ipseg.data.batch import StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, save_memory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
 from ipseg.data.step_dataset import StepDataset
@@ -77,9 +78,9 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         if not folder.exists():
             base = StepDataset(SOURCE.train, scenario_of(name), steps[0])
             kept = update(ReplayMemory([], SOURCE.train, ()), base, config, 0, lambda _: [])
-            kept.save(folder, base, config, labels)
-        view, memory = StepDataset(split, scenario_of(name), step), ReplayMemory.load(folder, split)
-        memory.show(labels, view)
+            save_memory(kept, folder, base, config, labels)
+        view = StepDataset(split, scenario_of(name), step)
+        memory = load_memory(folder, split, LabelPolicy(labels, view))
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
         loader = BatchLoader.of(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
         return [loader[iteration] for iteration in range(count)]

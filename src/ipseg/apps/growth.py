@@ -19,8 +19,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.source import Source
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset, Source
 from ipseg.engine.experiment import measure
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
@@ -50,7 +51,7 @@ def measure_growth(
     device = choose_device(recipe.device)
     before, after = scenario.steps[-2:]
     models = [restore(recipe, folder, scenario, step.index, device) for step in (before, after)]
-    memory = ReplayMemory.load(folder.step(before.index) / "memory", NoPictures())
+    memory = load_memory(folder.step(before.index) / "memory", EmptyDataset())
     theirs = replace(scenario, data_classes=source.classes)  # mask values follow the data that is read
     with silence(wanted=quiet):
         results = [

@@ -12,7 +12,9 @@ from typing import Any
 
 from ipseg.apps.growth import measure_growth
 from ipseg.apps.learn_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.memory_io import load_memory, move_memory
+from ipseg.data.source import EmptyDataset
 from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.experiment import run as run_recipe
 from ipseg.engine.experiment import summarise
@@ -91,14 +93,14 @@ def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     last = plan.steps - 1
     wanted = memory and plan.recipe.method.replays  # what no method reads is left where it is
     remembered = (
-        inherited(plan.base, last) if wanted else ReplayMemory([], NoPictures(), plan.scenario.steps[last].seen)
+        inherited(plan.base, last) if wanted else ReplayMemory([], EmptyDataset(), plan.scenario.steps[last].seen)
     )
     with whole_or_nothing(out) as partial:
         folder = RunFolder(partial)
         folder.learns_from(left_open(plan.source.train))
         folder.create(plan.recipe, plan.scenario)
         folder.take_from(plan.base, plan.steps, memory=False)
-        remembered.move(folder.step(last) / "memory", [plan.source.train, plan.source.val])
+        move_memory(remembered, folder.step(last) / "memory", [plan.source.train, plan.source.val])
         folder.write_results(summarise(plan.recipe, folder, plan.scenario))
 
 
@@ -113,12 +115,12 @@ def inherited(base: RunFolder, step: int) -> ReplayMemory:
         )
     advice = "Put a whole copy of it in its place"
     try:
-        memory = ReplayMemory.load(place, NoPictures())
+        memory = load_memory(place, EmptyDataset())
         if memory.without_copy():
             advice = (
                 "What has no copy in it (memory.store: path has none) needs the old data where it was. Bring it back"
             )
-            memory = ReplayMemory.load(place, make_recipe(base.settings()).data.build().train)
+            memory = load_memory(place, make_recipe(base.settings()).data.build().train)
         for index in range(len(memory)):
             memory.sample(index)
     except UserError as error:

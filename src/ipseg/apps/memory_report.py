@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.apps.model import finished_step
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset
 from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
 from ipseg.files import read_json
@@ -24,7 +25,7 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
     place = folder.step(index) / "memory"
     if not (place / "manifest.json").is_file():
         raise UserError(f"{run} has no memory after step {index}: it was deleted, or left out of a pack.")
-    memory = ReplayMemory.load(place, NoPictures())
+    memory = load_memory(place, EmptyDataset())
     names = [entry.name for entry in memory.entries]
     maps = [place / "saliency" / f"{name}.png" for name in names]
     copies = [file for name in names if (file := place / "images" / f"{name}.png").is_file()]

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from ipseg.data.memory import NoPictures, ReplayMemory
+from ipseg.data.memory_io import load_memory
 from ipseg.data.pictures import read_labels
+from ipseg.data.source import EmptyDataset
 from ipseg.errors import UserError
 from ipseg.files import require_version
 from ipseg.parsing import parse_json
@@ -114,7 +115,7 @@ def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]]
 
 def require_memory(folder: Path, seen: Sequence[str]) -> None:
     """Raise unless the next step can replay it: labels of the classes seen, no picture twice, every file readable."""
-    memory = ReplayMemory.load(folder, NoPictures())
+    memory = load_memory(folder, EmptyDataset())
     if memory.order != tuple(seen):
         raise UserError(f"its memory is of the classes {short(', '.join(memory.order))}, not {', '.join(seen)}.")
     names = [entry.name for entry in memory.entries]

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from ipseg.apps.model import as_tensor, inference_recipe
-from ipseg.data.memory import NoPictures, ReplayMemory
-from ipseg.data.source import Source, require_equal
+from ipseg.data.memory import ReplayMemory
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset, Source, require_equal
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe
 from ipseg.engine.start import load, restore
@@ -195,7 +196,7 @@ def memory(line: Line, shelf: Shelf, *, pictures: bool) -> Remembered | str:
     if not (place / "manifest.json").is_file():
         return "it was deleted, or left out of a pack."
     try:
-        kept = ReplayMemory.load(place, NoPictures())
+        kept = load_memory(place, EmptyDataset())
     except UserError as error:
         return f"it cannot be read ({_brief(error)})."
     if not len(kept):
@@ -211,7 +212,7 @@ def memory(line: Line, shelf: Shelf, *, pictures: bool) -> Remembered | str:
     except UserError as error:
         source = _brief(error)
     if not isinstance(source, str):
-        kept = ReplayMemory.load(place, source.train)
+        kept = load_memory(place, source.train)
     shown = _pictures(kept, has_data=not isinstance(source, str))
     note = "" if len(shown) == len(kept) else _note(len(shown), len(kept), source)
     return Remembered(pictures=len(kept), classes=counts, shown=shown, note=note)

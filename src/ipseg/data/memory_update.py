@@ -12,7 +12,9 @@ from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
 from ipseg.data.step_dataset import StepDataset
 
 
-def choose(entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator) -> list[Entry]:
+def select_exemplars(
+    entries: Iterable[Entry], classes: Sequence[str], size: int, rng: np.random.Generator
+) -> list[Entry]:
     """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
 
     If there are more classes than places, one of each of as many as there are places.
@@ -50,7 +52,7 @@ def update(
         own = candidates[entry.name].classes if entry.name in candidates else ()
         candidates[entry.name] = replace(entry, classes=(*entry.classes, *own))
     rng = np.random.default_rng([seed, step.index])
-    chosen = choose(candidates.values(), order, config.size, rng) if config.size else []
+    chosen = select_exemplars(candidates.values(), order, config.size, rng) if config.size else []
     for i, entry in enumerate(chosen):
         if entry.folder is None:
             seen = set(old_classes(view.sample(at[entry.name])))

@@ -41,6 +41,26 @@ class Split(Protocol):
         ...
 
 
+class EmptyDataset:
+    """Stands for a data set that is gone, or of which no image is wanted."""
+
+    names: Sequence[str] = ()
+
+    def image(self, index: int) -> Image:
+        """There is none."""
+        raise IndexError(index)
+
+    mask = image
+
+    def saliency(self, index: int) -> Saliency:
+        """There is none."""
+        raise IndexError(index)
+
+    def presence(self) -> list[frozenset[int]]:
+        """Of no image."""
+        return []
+
+
 @dataclass(frozen=True)
 class Source:
     """A data set: its foreground classes and its two splits."""

@@ -10,7 +10,8 @@ import torch
 
 from ipseg.data.batch import Sample
 from ipseg.data.loader import BatchLoader, cache_limit
-from ipseg.data.memory import MemoryConfig, ReplayMemory
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, save_memory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
@@ -157,9 +158,10 @@ def remember(
         seen = method.image_classes(found)[0]
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
+    config, place = memory_config(recipe), folder.step(view.step.index) / "memory"
     with many_sizes():
-        kept = update(memory, view, memory_config(recipe), recipe.seed, old_classes)
-    kept.save(folder.step(view.step.index) / "memory", view, memory_config(recipe), recipe.method.replayed_labels)
+        kept = update(memory, view, config, recipe.seed, old_classes)
+    save_memory(kept, place, view, config, recipe.method.replayed_labels)
 
 
 def memory_config(recipe: Recipe) -> MemoryConfig:
@@ -169,13 +171,12 @@ def memory_config(recipe: Recipe) -> MemoryConfig:
 
 def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
     """What the step before left, with the labels that this one may see of it; nothing before the base step."""
-    before, memory = view.step.index - 1, ReplayMemory([], view.split, ())
-    if before >= 0:
-        memory = ReplayMemory.load(folder.step(before) / "memory", view.split)
-    memory.show(recipe.method.replayed_labels, view)
-    if list(recipe.method.oracle()):
-        memory.oracle = view.scenario.oracle_table(view.step)
-    return memory
+    before = view.step.index - 1
+    if before < 0:
+        return ReplayMemory([], view.split, ())
+    oracle = view.scenario.oracle_table(view.step) if list(recipe.method.oracle()) else None
+    policy = LabelPolicy(recipe.method.replayed_labels, view, oracle)
+    return load_memory(folder.step(before) / "memory", view.split, policy)
 
 
 def measure(method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, team: Team) -> StepResult:
