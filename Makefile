@@ -28,7 +28,8 @@ test-fast: setup  ## the fast part, under two minutes
 test-all: setup lint  ## every test
 	$(PYTEST)
 
-fuzz: setup  ## changed files for every command, ten minutes
+fuzz: setup  ## changed files for every command and reader, some twenty minutes
+	$(BIN)/python tests/fuzz/readers.py --cases 5000 --seed $$(date +%j)
 	$(BIN)/python tests/fuzz/fuzz.py --minutes 10 --seed $$(date +%j)
 
 kills: setup  ## commands killed at random moments, ten minutes
