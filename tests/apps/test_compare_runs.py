@@ -211,3 +211,13 @@ def test_results_of_wrong_kinds_are_refused_by_name(copies, tmp_path, change):
     file.write_text(json.dumps(json.loads((copies("one", []) / "results.json").read_text()) | change))
     with pytest.raises(UserError, match=r"results\.json is not the results\.json of a run"):
         compare([file])
+
+
+@pytest.mark.parametrize("recipe", ["seed: 0", "scenario: 1.5", "{scenario: {name: 2-1}, data: {name: voc}, model: 3}"])
+def test_a_run_whose_recipe_lacks_sections_is_compared_without_the_papers_number(tiny_run, tmp_path, recipe):
+    from ipseg.apps.compare import read_entry
+
+    for name in ("results.json", "run.json"):
+        (tmp_path / name).write_bytes((tiny_run / name).read_bytes())
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    assert read_entry(tmp_path / "results.json").paper is None

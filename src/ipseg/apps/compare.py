@@ -89,13 +89,17 @@ def read_entry(file: Path) -> Entry:
     values = _complete(read_yaml(recipe, "the run's recipe")) if recipe.is_file() else {}
     settings = {key: value for key, value in flat(values).items() if key not in FREE | SEEDS}
     told = settings or {str(key): value for key, value in result.info.items()}  # a lone file knows little more
+    try:
+        paper = paper_number(values, result) if values else None
+    except (KeyError, TypeError, AttributeError):  # its recipe lacks sections, or has values in their places
+        paper = None
     alike = [result.method, result.scenario, result.setting, result.oracle, "" if settings else result.name]
     return Entry(
         result=result,
         group=json.dumps([alike, sorted(told.items())], default=str),
         settings=told,
         data_seed=flat(values).get("data.seed"),
-        paper=paper_number(values, result) if values else None,
+        paper=paper,
         folder=file.parent if (file.parent / "run.json").is_file() else None,
     )
 
