@@ -47,14 +47,15 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Read every file and say what is there. Ends with 2 if anything is wrong; masks alone are enough."""
-    from ipseg.apps import data_check, data_report
+    from ipseg.apps import data_check
+    from ipseg.data.source import KINDS
 
     found = data_check.check(path, kind, scenario, setting, changes or ())
     if as_json:
-        say(json.dumps(data_report.as_json(found), indent=2))
+        say(json.dumps(data_check.as_json(found), indent=2))
     else:
-        show(data_report.as_tables(found))
-    wrong = sum(len(found.problems(one)) for one in data_check.KINDS)
+        show(data_check.as_tables(found))
+    wrong = sum(len(found.problems(one)) for one in KINDS)
     if wrong:
         complain(f"{wrong} {'problem' if wrong == 1 else 'problems'} in {path}.")
         raise typer.Exit(WRONG)

@@ -278,7 +278,7 @@ def test_a_split_that_names_a_missing_file_is_refused_at_once(make_folder_data, 
     (root / "train.txt").write_text("picture_00\npicture_01\n")
     (root / "val.txt").write_text("picture_02\n")
     (root / folder / "picture_01.png").unlink()
-    with pytest.raises(UserError, match=rf"{folder}/picture_01 is missing .*the split train names it"):
+    with pytest.raises(UserError, match=rf"the split train: .*{folder}/picture_01 is missing"):
         opened(root)
 
 
@@ -290,7 +290,9 @@ def test_a_list_that_names_files_is_told_to_leave_their_suffixes_out(make_folder
     rename(root, "picture_01", "farm/cow 1.2")
     (root / "train.txt").write_text(f"{given}\npicture_03.png\n")
     (root / "val.txt").write_text("picture_02\n")
-    with pytest.raises(UserError, match=rf"(?s)names {given}; write names without suffix: {bare}\. Expected:") as e:
+    with pytest.raises(
+        UserError, match=rf"(?s)the split train: .*{given} is missing.* Write names without suffix: {bare}\..*Expected:"
+    ) as e:
         opened(root)
     assert "one a line, without suffix" in str(e.value)
     assert f"Write names without suffix: {bare}." in call("data", "check", root, "--format", "folder").output

@@ -6,38 +6,31 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from ipseg.config import override
 from ipseg.data.filed import FileSplit, in_both, require_exists, some, without_mask
 from ipseg.data.index import MaskFacts, mask_facts
-from ipseg.data.masks import UnknownValueError
 from ipseg.data.parallel import on_all_cores
 from ipseg.data.pictures import read_image, read_salient
 from ipseg.data.registry import data_config
-from ipseg.data.source import Source, unequal
+from ipseg.data.source import KINDS, DataError, Kind, Source, require_equal_sizes
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
-Kind = Literal["missing", "unreadable", "size_mismatches", "unknown_values", "in_both_splits"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong with one picture."""
-
-    kind: Kind
-    text: str
-
-
+FIRST = 10
+"""Problems of a kind that a person is shown; a program gets all."""
 Size = tuple[int, int]
 """Height and width."""
-Outcome = Size | Problem | None
-"""A file that was read, one that is wrong, and one that need not be there."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class SplitFindings:
     saliency_maps: int
     presence: tuple[frozenset[int], ...]
     """The classes in each mask that could be read."""
-    problems: tuple[Problem, ...]
+    errors: tuple[UserError, ...]
 
 
 @dataclass(frozen=True)
@@ -65,15 +58,14 @@ class Findings:
     splits: dict[str, SplitFindings]
     """train and val."""
     scenario: Scenario | None
-    in_both: tuple[Problem, ...]
-    """Pictures of both splits."""
+    in_both: tuple[DataError, ...]
     without_mask: tuple[str, ...]
     """Images that are left out."""
 
     def problems(self, kind: Kind) -> list[str]:
         """All of a kind, of the training pictures first."""
-        every = [found for split in self.splits.values() for found in split.problems]
-        return [found.text for found in (*every, *self.in_both) if found.kind == kind]
+        every = [*chain.from_iterable(split.errors for split in self.splits.values()), *self.in_both]
+        return [str(error) for error in every if _kind(error) == kind]
 
     def total(self, what: Literal["images", "masks", "saliency_maps"]) -> int:
         """Files of both splits."""
@@ -143,97 +135,149 @@ def check(
     source = data.open()
     planned = ScenarioConfig(name=scenario, setting=setting).build(source.name, source.classes) if scenario else None
     splits = {name: cast(FileSplit, source.split(name)) for name in ("train", "val")}
-    with_images = any(_has_images(split) for split in splits.values())
+    with_images = any(name in split.images.paths for split in splits.values() for name in split.names)
     found = {
         name: _look_at(split, with_images=with_images, maps_needed=name == "train") for name, split in splits.items()
     }
-    twice = [
-        Problem("in_both_splits", f"{name} is in train and in val; what is learned from must not be measured on.")
-        for name in in_both(splits["train"], splits["val"])
-    ]
     # VOC has thousands of images for other tasks, and lists that say which are meant
     alone = [] if kind == "voc" else [image.relative_to(root).as_posix() for image in without_mask(*splits.values())]
-    return Findings(path, kind, tuple(source.classes), found, planned, tuple(twice), tuple(alone))
-
-
-def _has_images(split: FileSplit) -> bool:
-    return any(not isinstance(_path(split.image_path, index), Problem) for index in range(len(split.names)))
+    both = tuple(in_both(splits["train"], splits["val"]))
+    return Findings(path, kind, tuple(source.classes), found, planned, both, tuple(alone))
 
 
 def _look_at(split: FileSplit, *, with_images: bool, maps_needed: bool) -> SplitFindings:
-    """Look at each picture's image (unless masks alone are there), mask and saliency map."""
-    every = range(len(split.names))
-    masks, facts = _look_at_masks(split)
-    pictures = [_path(split.image_path, index) if with_images else None for index in every]
-    images = _sizes(pictures, read_image, "looking at images")
-    salient = [_path(partial(_map_path, split, needed=maps_needed), index) for index in every]
-    maps = _sizes(salient, read_salient, "looking at saliency maps")
+    """Read every image (unless masks alone are there), mask and saliency map."""
+    maps = split.maps.files
+    needed = maps_needed and split.maps.way == "given"  # others that are there are looked at, too
+    image_path = split.images.path if with_images else lambda _: None
+    images = _read_each(split.names, image_path, partial(_sizes, read_image, "looking at images"))
+    salient = partial(_sizes, read_salient, "looking at saliency maps")
+    found_maps = _read_each(split.names, maps.path if needed else maps.paths.get, salient)
+    # Through the index: a mask that it knows is not read again, and training finds what was read here.
+    facts = _read_each(split.names, split.masks.path, lambda paths: mask_facts(paths, split.read_mask))
+    masks = [one.size if isinstance(one, MaskFacts) else one for one in facts]
+    errors: list[UserError] = []
+    for name, *outcomes in zip(split.names, images, masks, found_maps, strict=True):
+        named = dict(zip(("image", "mask", "saliency map"), outcomes, strict=True))
+        errors += [one for one in outcomes if isinstance(one, UserError)]
+        try:
+            require_equal_sizes(name, {what: one for what, one in named.items() if isinstance(one, tuple)})
+        except DataError as error:
+            errors.append(error)
     return SplitFindings(
         pictures=len(split.names),
-        images=_there(images),
-        masks=_there(masks),
-        saliency_maps=_there(maps),
-        presence=tuple(one.values for one in facts),
-        problems=tuple(
-            problem
-            for name, *outcomes in zip(split.names, images, masks, maps, strict=True)
-            for problem in _problems(name, *outcomes)
-        ),
+        images=_count(images),
+        masks=_count(masks),
+        saliency_maps=_count(found_maps),
+        presence=tuple(one.values for one in facts if isinstance(one, MaskFacts)),
+        errors=tuple(errors),
     )
 
 
-def _look_at_masks(split: FileSplit) -> tuple[list[Outcome], list[MaskFacts]]:
-    """Through the index: a mask that it knows is not read again, and training finds what was read here."""
-    paths = [_path(split.mask_path, index) for index in range(len(split.names))]
-    found = iter(mask_facts([path for path in paths if isinstance(path, Path)], split.read_mask))
-    looked = [next(found) if isinstance(path, Path) else path for path in paths]
-    outcomes = [
-        one.size if isinstance(one, MaskFacts) else _wrong(one) if isinstance(one, UserError) else one for one in looked
-    ]
-    return outcomes, [one for one in looked if isinstance(one, MaskFacts)]
+def _read_each(
+    names: Sequence[str],
+    path_of: Callable[[str], Path | None],
+    read: Callable[[list[Path]], Sequence[T | UserError]],
+) -> list[T | UserError | None]:
+    """What was read of each name's file, or why it is missing or wrong."""
+    paths: list[Path | UserError | None] = []
+    for name in names:
+        try:
+            paths.append(path_of(name))
+        except UserError as error:
+            paths.append(error)
+    results = iter(read([path for path in paths if isinstance(path, Path)]))
+    return [next(results) if isinstance(path, Path) else path for path in paths]
 
 
-def _map_path(split: FileSplit, index: int, *, needed: bool) -> Path | None:
-    """Maps that are there are looked at; only those that a step learns from can be missing."""
-    name, maps = split.names[index], split.maps
-    return maps.files.path(name) if needed and maps.way == "given" else maps.files.paths.get(name)
+def _sizes(read: Callable[[Path], np.ndarray], title: str, paths: list[Path]) -> list[Size | UserError]:
+    return on_all_cores(partial(_size, read), paths, title)
 
 
-def _path(path_of: Callable[[int], Path | None], index: int) -> Path | Problem | None:
-    try:
-        return path_of(index)
-    except UserError as error:
-        return Problem("missing", str(error))
-
-
-def _sizes(paths: Sequence[Path | Problem | None], read: Callable[[Path], np.ndarray], title: str) -> list[Outcome]:
-    found = iter(on_all_cores(partial(_size, read), [path for path in paths if isinstance(path, Path)], title))
-    return [next(found) if isinstance(path, Path) else path for path in paths]
-
-
-def _size(read: Callable[[Path], np.ndarray], path: Path) -> Outcome:
-    """Read the whole file: one that is cut off still says its size at the beginning."""
+def _size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
+    """Of the whole file: one that is cut off still says its size at the beginning."""
     try:
         height, width = read(path).shape[:2]
     except UserError as error:
-        return _wrong(error)
+        return error
     return height, width
 
 
-def _wrong(error: UserError) -> Problem:
-    return Problem("unknown_values" if isinstance(error, UnknownValueError) else "unreadable", str(error))
+def _kind(error: UserError) -> Kind:
+    return error.kind if isinstance(error, DataError) else "unreadable"
 
 
-def _there(outcomes: Sequence[Outcome]) -> int:
-    return sum(not (one is None or (isinstance(one, Problem) and one.kind == "missing")) for one in outcomes)
+def _count(outcomes: Sequence[Size | UserError | None]) -> int:
+    """Files that are there, whole or not."""
+    return sum(one is not None and not (isinstance(one, UserError) and _kind(one) == "missing") for one in outcomes)
 
 
-def _problems(name: str, image: Outcome, mask: Outcome, salient: Outcome) -> list[Problem]:
-    """Of one picture."""
-    named = {"image": image, "mask": mask, "saliency map": salient}
-    sizes = {what: one for what, one in named.items() if isinstance(one, tuple)}
-    found = [one for one in named.values() if isinstance(one, Problem)]
-    said = unequal(name, sizes)
-    if said:
-        found.append(Problem("size_mismatches", said))
-    return found
+# ---- for people and for programs ------------------------------------------------------------------------------------
+
+
+def as_json(found: Findings) -> dict[str, Any]:
+    """Plain values; the keys are documented in docs/data.md."""
+    per_step, scenario = found.images_per_step(), found.scenario
+    return {
+        "path": str(found.path),
+        "format": found.format,
+        "images": found.total("images"),
+        "masks": found.total("masks"),
+        "saliency_maps": found.total("saliency_maps"),
+        "splits": {name: split.pictures for name, split in found.splits.items()},
+        "classes_per_image": {name: found.classes_per_image(name) for name in found.splits},
+        "images_per_class": {name: found.images_per_class(name) for name in found.splits},
+        **{kind: found.problems(kind) for kind in KINDS},
+        "notes": found.notes(),
+        "scenario": scenario and scenario.name,
+        "setting": scenario and scenario.setting,
+        "images_per_step": per_step,
+    }
+
+
+def as_tables(found: Findings) -> RenderableType:
+    """The same to look at, with the first problems of each kind."""
+    parts: list[RenderableType] = [_splits_table(found), _classes_table(found)]
+    if found.scenario:
+        parts.append(_steps_table(found))
+    parts += [Text(f"Note: {note}.") for note in found.notes()]
+    for kind in KINDS:
+        problems = found.problems(kind)
+        if problems:
+            more = [f"... and {len(problems) - FIRST} more"] if len(problems) > FIRST else []
+            title = f"{kind.replace('_', ' ').capitalize()}: {len(problems)}"
+            parts.append(Text("\n  ".join([title, *problems[:FIRST], *more])))
+    return Group(*parts)
+
+
+def _splits_table(found: Findings) -> Table:
+    table = _table("split", "pictures", "images", "masks", "saliency maps", "classes in a picture: pictures")
+    for name, split in found.splits.items():
+        shares = ", ".join(f"{classes}: {count}" for classes, count in found.classes_per_image(name).items())
+        counts = (split.pictures, split.images, split.masks, split.saliency_maps)
+        table.add_row(name, *map(str, counts), shares)
+    return table
+
+
+def _classes_table(found: Findings) -> Table:
+    table = _table("class", "train", "val")
+    train, val = (found.images_per_class(name) for name in ("train", "val"))
+    for name in found.classes:
+        table.add_row(Text(name), str(train[name]), str(val[name]))  # a name in brackets is no markup
+    return table
+
+
+def _steps_table(found: Findings) -> Table:
+    assert found.scenario is not None
+    table = _table("step", "learns", "pictures")
+    table.title, table.title_justify = f"{found.scenario.name} {found.scenario.setting}", "left"
+    for step, count in zip(found.scenario.steps, found.images_per_step() or (), strict=True):
+        table.add_row(str(step.index), Text(", ".join(step.new)), str(count))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -156,7 +156,7 @@ def data_picture(source: Source, name: str) -> Subject:
 
 
 def _equal_sizes(name: str, image: NDArray[np.uint8], mask: NDArray[np.uint8], salient: NDArray[np.bool_]) -> Subject:
-    require_equal(name, image, mask, salient)
+    require_equal(name, image=image, mask=mask, saliency_map=salient)
     return Subject(name, image, mask, salient)
 
 

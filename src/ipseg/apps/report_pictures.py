@@ -71,7 +71,7 @@ def gallery(
         images = [source.val.image(index) for index in chosen]
         truths = [truth[source.val.mask(index)] for index in chosen]
         for index, image, mask in zip(chosen, images, truths, strict=True):
-            require_equal(source.val.names[index], image, mask)
+            require_equal(source.val.names[index], image=image, mask=mask)
     except (UserError, OSError) as error:
         return Gallery(()), [*missing, f"Pictures: {_brief(error)}."]
     maps, unread = {}, {}

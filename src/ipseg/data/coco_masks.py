@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ipseg.data.coco_json import AnnotatedPicture, Region, Stamp, read_annotations
 from ipseg.data.filed import as_name
-from ipseg.data.masks import UnknownValueError
 from ipseg.data.pictures import read_colours
-from ipseg.data.source import Mask
+from ipseg.data.source import DataError, Mask
 from ipseg.errors import UserError
 from ipseg.scenario.split import IGNORE
 
@@ -70,9 +69,10 @@ class PanopticMasks(_JsonMasks):
         found, inverse = np.unique(numbers, return_inverse=True)
         for number in found:
             if int(number) not in values:
-                raise UnknownValueError(
+                raise DataError(
+                    "unknown_values",
                     f"{path} holds the segment {number}, which {self.json} does not list for it. "
-                    "Do the two belong together?"
+                    "Do the two belong together?",
                 )
         return np.array([values[int(number)] for number in found], dtype=np.uint8)[inverse].reshape(numbers.shape)
 

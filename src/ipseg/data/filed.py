@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from ipseg.data.index import masks_present
 from ipseg.data.pictures import IMAGE_SUFFIXES, read_image
-from ipseg.data.source import Image, Mask, Saliency, Source
+from ipseg.data.source import DataError, Image, Mask, Saliency, Source
 from ipseg.errors import UserError
 from ipseg.files import read_plain
 
@@ -51,14 +51,11 @@ class Files:
     def path(self, name: str) -> Path:
         """The file of that name."""
         if name not in self.paths:
-            hint = f" Write names without suffix: {bare}." if (bare := self.without_suffix(name)) else ""
-            raise UserError(f"{self.folder / name} is missing (looked for {', '.join(self.suffixes)}).{hint}")
+            bare = as_name(name) if PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES else None
+            hint = f" Write names without suffix: {bare}." if bare in self.paths else ""
+            looked = ", ".join(self.suffixes)
+            raise DataError("missing", f"{self.folder / name} is missing (looked for {looked}).{hint}")
         return self.paths[name]
-
-    def without_suffix(self, name: str) -> str | None:
-        """The name that a list should have said; none if it is not there either."""
-        bare = as_name(name) if PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES else None
-        return bare if bare in self.paths else None
 
 
 class FileSplit:
@@ -225,19 +222,17 @@ def complete(source: Source, tree: str) -> Source:
     train, val = cast(FileSplit, source.train), cast(FileSplit, source.val)
     require_files(train, "train", tree)
     require_files(val, "val", tree)
-    both = in_both(train, val)
-    if both:
-        raise UserError(
-            f"{some(both)} {'are' if len(both) > 1 else 'is'} in both splits, train and val: what was learned from "
-            "must not be measured on. Take each name out of one of the two lists."
-        )
+    if errors := in_both(train, val):
+        raise errors[0]
     train.maps.require(train.names)
     return source
 
 
-def in_both(train: FileSplit, val: FileSplit) -> list[str]:
-    """Pictures that are learned from and measured on. Equal names in two folders, as ADE's, are two pictures."""
-    return sorted({*train.names} & {*val.names}) if train.images.folder == val.images.folder else []
+def in_both(train: FileSplit, val: FileSplit) -> list[DataError]:
+    """Images that are learned from and measured on. Equal names in two folders, as ADE's, are two images."""
+    both = sorted({*train.names} & {*val.names}) if train.images.folder == val.images.folder else []
+    why = "is in both splits, train and val: what is learned from must not be measured on. Take it out of one list."
+    return [DataError("in_both_splits", f"{name} {why}") for name in both]
 
 
 def without_mask(*splits: FileSplit) -> list[Path]:
@@ -252,19 +247,11 @@ def require_files(split: FileSplit, split_name: str, tree: str) -> None:
         raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
     for files in (split.images, split.masks):
         missing = [name for name in split.names if name not in files.paths]
-        if missing:
-            _require_bare(missing[0], files, split_name, tree)
+        try:
+            _ = [files.path(name) for name in missing[:1]]
+        except DataError as error:
             more = f" {len(missing)} of {len(split.names)} are: {some(missing)}." if len(missing) > 1 else ""
-            raise UserError(
-                f"{files.folder / missing[0]} is missing (looked for {', '.join(files.suffixes)}), "
-                f"but the split {split_name} names it.{more} Expected:\n{tree}"
-            )
-
-
-def _require_bare(name: str, files: Files, split_name: str, tree: str) -> None:
-    """Raise if the name would be there without its suffix: it is the list that is wrong, and no file is missing."""
-    if bare := files.without_suffix(name):
-        raise UserError(f"the split {split_name} names {name}; write names without suffix: {bare}. Expected:\n{tree}")
+            raise DataError("missing", f"the split {split_name}: {error}{more} Expected:\n{tree}") from error
 
 
 def some(names: Sequence[str]) -> str:

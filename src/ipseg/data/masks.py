@@ -10,15 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipseg.data.pictures import read_colours, read_labels
-from ipseg.data.source import Mask, present
-from ipseg.errors import UserError
+from ipseg.data.source import DataError, Mask, present
 from ipseg.scenario.split import IGNORE
 
 Colour = tuple[int, int, int]
-
-
-class UnknownValueError(UserError):
-    """A mask that can be read holds a value or a colour that stands for nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,9 @@ class IndexMasks:
         mask = read_labels(path)
         beyond = (mask > self.classes) & (mask != IGNORE)
         if beyond.any():
-            raise UnknownValueError(
-                f"{path} holds the values {sorted(present(mask[beyond]))}; valid are 0 to {self.classes} and 255."
+            raise DataError(
+                "unknown_values",
+                f"{path} holds the values {sorted(present(mask[beyond]))}; valid are 0 to {self.classes} and 255.",
             )
         if self.zero_ignored:
             mask[mask == 0] = IGNORE
@@ -56,10 +52,11 @@ class ColourMasks:
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             red, green, blue = int(found[row, column]).to_bytes(3)
-            raise UnknownValueError(
+            raise DataError(
+                "unknown_values",
                 f"{path} holds the colour {red} {green} {blue} (#{red:02x}{green:02x}{blue:02x}) in row {row}, column "
                 f"{column}, which classes.txt does not name; {wrong.sum()} pixels have such colours. "
-                "JPEG and smooth scaling mix colours: save masks as PNG and scale them to the nearest pixel."
+                "JPEG and smooth scaling mix colours: save masks as PNG and scale them to the nearest pixel.",
             )
         mask: Mask = values[at].astype(np.uint8)
         return mask

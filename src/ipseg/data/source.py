@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,21 @@ from ipseg.errors import UserError
 Image = NDArray[np.uint8]
 Mask = NDArray[np.uint8]
 Saliency = NDArray[np.bool_]
+
+
+Kind = Literal["missing", "unreadable", "size_mismatches", "unknown_values", "in_both_splits"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+class DataError(UserError):
+    """What is wrong with a data set's files. Who opens or reads it raises the first, `data check` lists all of them."""
+
+    def __init__(self, kind: Kind, text: str) -> None:
+        super().__init__(kind, text)  # both, so that it travels between processes
+        self.kind: Kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class Split(Protocol):
@@ -95,24 +110,16 @@ def present(mask: Mask) -> frozenset[int]:
     return frozenset(int(value) for value in found if value not in (0, 255))
 
 
-def unequal(name: str, sizes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """What is wrong if the parts of a picture, by (height, width), are not of one size.
-
-    >>> unequal("cow", {"image": (2, 3), "mask": (2, 4)})
-    'cow: its image 3x2, its mask 4x2; they must be equal.'
-    """
-    if len(set(sizes.values())) <= 1:
-        return None
-    said = ", ".join(f"its {what} {width}x{height}" for what, (height, width) in sizes.items())
-    return f"{name}: {said}; they must be equal."
+def require_equal(name: str, **parts: Image | Mask | Saliency | None) -> None:
+    """Raise unless the parts of an image (its mask, its saliency_map) are of one size."""
+    require_equal_sizes(name, {what: part.shape[:2] for what, part in parts.items() if part is not None})
 
 
-def require_equal(name: str, image: Image, mask: Mask, salient: Saliency | None = None) -> None:
-    """Raise unless a picture's parts are of one size."""
-    parts = {"image": image, "mask": mask} | ({} if salient is None else {"saliency map": salient})
-    problem = unequal(name, {what: part.shape[:2] for what, part in parts.items()})
-    if problem:
-        raise UserError(problem)
+def require_equal_sizes(name: str, sizes: Mapping[str, tuple[int, ...]]) -> None:
+    """The same by (height, width)."""
+    if len(set(sizes.values())) > 1:
+        said = ", ".join(f"its {what.replace('_', ' ')} {width}x{height}" for what, (height, width) in sizes.items())
+        raise DataError("size_mismatches", f"{name}: {said}; they must be equal.")
 
 
 def position(split: Split, name: str) -> int:

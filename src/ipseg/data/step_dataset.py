@@ -40,7 +40,7 @@ class StepDataset:
         """The picture at a position of the view, with this step's labels."""
         index = self.indices[position]
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
-        require_equal(self.split.names[index], image, mask, salient)
+        require_equal(self.split.names[index], image=image, mask=mask, saliency_map=salient)
         full = None if self._oracle is None else self._oracle[mask]
         return Sample(image, self._labels[mask], salient, full=full)
 

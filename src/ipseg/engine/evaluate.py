@@ -177,7 +177,7 @@ def batches(split: Split, scenario: Scenario, step: Step, config: EvaluationConf
 
     def read(index: int) -> Sample:
         image, mask = split.image(index), split.mask(index)
-        require_equal(split.names[index], image, mask)
+        require_equal(split.names[index], image=image, mask=mask)
         return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
     indices, size = team.shard(len(split.names)), config.batch_size
