@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.apps.sweep_grid import Grid
-from ipseg.report.compare import mean_of, say, spread_of
-from ipseg.report.table import escaped, table_line
+from ipseg.report.compare import format_mean, mean_of, std_of
+from ipseg.report.formats import escaped, table_line
 
 GRID = Path(__file__).parent / "field" / "ablations.yaml"
 COLUMNS = ("base", "new", "all", "average")
@@ -36,7 +36,7 @@ def ablation_table(files: Sequence[Path]) -> str:
 
 
 def _cell(values: Sequence[float | None]) -> str:
-    return say(mean_of(values), spread_of(values))
+    return format_mean(mean_of(values), std_of(values))
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.model.network import count_parameters
 from ipseg.own_code import code_allowed
-from ipseg.report.compare import Entry
+from ipseg.report.compare import Run
 from ipseg.scenario.split import Scenario
 
 DIGITS = 6
@@ -190,9 +190,9 @@ def write(lines: list[Line], out: Path) -> None:
     write_text(out, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines))
 
 
-def read(files: Sequence[Path]) -> list[Entry]:
+def read(files: Sequence[Path]) -> list[Run]:
     """All runs. One that was made in several sweeps, with the same settings and seeds, compiled or not, counts once."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Run] = {}
     for file in files:
         if not file.is_file():
             raise UserError(f"no file {file}; `python benchmarks/collect.py SWEEP --out {file}` makes one.")
@@ -210,14 +210,14 @@ def read(files: Sequence[Path]) -> list[Entry]:
     return list(entries.values())
 
 
-def _entry(text: str) -> tuple[str, Entry]:
+def _entry(text: str) -> tuple[str, Run]:
     line = json.loads(text)
     result = RunResult.from_json(line)
     told = _defaults(result.method) | line["settings"]
     settings = {key: value for key, value in told.items() if key not in ALIKE}
     group = json.dumps([result.method, result.scenario, result.setting, result.oracle, sorted(settings.items())])
     key = json.dumps([group, result.seed, line["settings"].get("data.seed")])
-    return key, Entry(result=result, group=group, settings=settings, paper=line["paper"])
+    return key, Run(result=result, group=group, settings=settings, paper=line["paper"])
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.files import read_json, write_text
-from ipseg.report.table import escaped, table_line
+from ipseg.report.formats import escaped, table_line
 
 VERSION = 1
 Row = dict[str, Any]

@@ -12,30 +12,44 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tables import Wanted
 
 from ipseg.errors import WRONG, UserError
-from ipseg.report.compare import Section
-from ipseg.report.groups import drawn
-from ipseg.report.plot_style import save, styled
-from ipseg.report.plots import CLASSES_TITLE, draw_iou_per_class, draw_miou_over_steps
+from ipseg.evaluation.results import BACKGROUND
+from ipseg.report.compare import ResultTable, TableRow
+from ipseg.report.figures import all_classes, draw_curves, plotted, run_colors, save, short, styled
 
 
-def draw(section: Section, out: Path) -> None:
-    """Both plots side by side; the lines' ends are the legend of both."""
-    rows = drawn(section)
+def draw(section: ResultTable, out: Path) -> None:
+    """Both plots side by side; the legend between them is that of both."""
+    rows = plotted(section)
     with styled(page=False):
         figure = Figure(figsize=(9.4, 3.8), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-        draw_miou_over_steps(left, rows)
-        draw_iou_per_class(right, rows)
-        right.set_title(CLASSES_TITLE, loc="left", fontsize=9)
-        figure.get_layout_engine().set(wspace=0.06)
+        left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+        draw_curves(left, rows, all_classes, "mIoU over all classes seen so far, %")
+        draw_classes(right, rows)
         save(figure, out)
 
 
-def command(draw: Callable[[Section, Path], None], about: str | None, words: Sequence[str] | None) -> int:
+def draw_classes(axes: Axes, rows: Sequence[TableRow]) -> None:
+    """The IoU of every class after the last step, in the order of learning, a dot a run."""
+    steps = max((row.results[0].steps for row in rows), key=len)
+    names = [BACKGROUND, *(name for step in steps for name in step.new)]
+    for row, color in zip(rows, run_colors([row.name for row in rows]), strict=True):
+        iou = row.iou()[-1]
+        found = [(value, place) for place, name in enumerate(names) if (value := iou.get(name)) is not None]
+        axes.plot(*zip(*found, strict=True), "o", color=color, markersize=6, alpha=0.85, clip_on=False)
+    axes.axhline(len(steps[0].new) + 0.5, color="#8f98a3", linewidth=1)
+    axes.text(100, len(steps[0].new) + 0.45, "base ", ha="right", va="bottom", fontsize=8)
+    axes.text(100, len(steps[0].new) + 0.55, "new ", ha="right", va="top", fontsize=8)
+    axes.set_yticks(range(len(names)), [short(name) for name in names])
+    axes.set(xlim=(0, 100), ylim=(len(names) - 0.5, -0.5))
+    axes.set_title("IoU of every class after the last step, %", loc="left", fontsize=9)
+
+
+def command(draw: Callable[[ResultTable, Path], None], about: str | None, words: Sequence[str] | None) -> int:
     """Draw one scenario, as the words of the command line say."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")

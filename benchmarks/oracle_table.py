@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipseg.report.compare import mean_of, say, spread_of
-from ipseg.report.table import escaped, table_line
+from ipseg.report.compare import format_mean, mean_of, std_of
+from ipseg.report.formats import escaped, table_line
 
 
 def oracle_table(files: Sequence[Path]) -> str:
@@ -25,4 +25,4 @@ def oracle_table(files: Sequence[Path]) -> str:
 
 def _cell(runs: Sequence[Any], way: str) -> str:
     values = [run[way]["all"] if way in run else None for run in runs]
-    return say(mean_of(values), spread_of(values))
+    return format_mean(mean_of(values), std_of(values))

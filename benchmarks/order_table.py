@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipseg.errors import UserError
-from ipseg.report.compare import Line, Section
-from ipseg.report.lookalikes import Confusion, last_confusion, look_alikes
-from ipseg.report.table import escaped, table_line
+from ipseg.report.compare import ResultTable, TableRow
+from ipseg.report.confusion import Confusion, last_confusion
+from ipseg.report.formats import escaped, table_line
 
 PAIRS = 3
 HEAD = ("look-alikes", "run", "learned first", "the later, called the first", "the first, called the later")
 
 
-def order_table(found: Sequence[Section], _wanted: object) -> str:
+def order_table(found: Sequence[ResultTable], _wanted: object) -> str:
     """A row a pair and run, whatever its order of classes. Pairs are those that all runs together confuse most."""
-    by_scenario: dict[tuple[str, str], list[tuple[Line, Confusion]]] = {}
+    by_scenario: dict[tuple[str, str], list[tuple[TableRow, Confusion]]] = {}
     for section in found:
-        told = [(line, seen) for line in section.lines if not line.bound and (seen := _confusion(line))]
+        told = [(line, seen) for line in section.rows if not line.bound and (seen := _confusion(line))]
         by_scenario.setdefault((section.scenario, section.setting), []).extend(told)
     tables = []
     for told in by_scenario.values():
@@ -34,8 +34,8 @@ def order_table(found: Sequence[Section], _wanted: object) -> str:
     return "\n\n".join([*tables, textwrap.fill(f"{said}confuse most.", 118)])
 
 
-def _confusion(line: Line) -> Confusion | None:
-    return last_confusion([entry.result for entry in line.entries])
+def _confusion(line: TableRow) -> Confusion | None:
+    return last_confusion(line.results)
 
 
 def _pairs(seen: Sequence[Confusion]) -> list[tuple[str, str]]:
@@ -44,14 +44,14 @@ def _pairs(seen: Sequence[Confusion]) -> list[tuple[str, str]]:
         return []
     names = seen[0].names
     shares = sum(np.nan_to_num(confusion.of(names).shares) for confusion in seen) / len(seen)
-    together = Confusion(names, np.rint(shares * 1e6).astype(np.int64))
-    return [tuple(sorted((pair.first, pair.second))) for pair in look_alikes(together, PAIRS)]  # type: ignore[misc]
+    together = Confusion.of_counts(names, np.rint(shares * 1e6).astype(np.int64))
+    return [tuple(sorted((pair.first, pair.second))) for pair in together.look_alikes(PAIRS)]  # type: ignore[misc]
 
 
-def _row(pair: tuple[str, str], line: Line, seen: Confusion) -> list[str]:
-    learned = {name: step.step for step in line.entries[0].result.steps for name in step.new}
+def _row(pair: tuple[str, str], line: TableRow, seen: Confusion) -> list[str]:
+    learned = {name: step.step for step in line.runs[0].result.steps for name in step.new}
     first, later = sorted(pair, key=learned.__getitem__)
     one, other = seen.names.index(first), seen.names.index(later)
     shares = [f"{100 * seen.shares[a, b]:.1f}" for a, b in ((other, one), (one, other))]
     at_once = learned[first] == learned[later]
-    return [" and ".join(map(escaped, pair)), escaped(line.shown), "together" if at_once else escaped(first), *shares]
+    return [" and ".join(map(escaped, pair)), escaped(line.label), "together" if at_once else escaped(first), *shares]

@@ -37,10 +37,20 @@ from varied import varied_table
 from ipseg.apps.compare import with_bounds
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import write_text
-from ipseg.report.compare import Entry, Line, Section, mean_of, notes, say, sections, spread_of
-from ipseg.report.compare_formats import columns, extra
-from ipseg.report.rows import COLUMNS, NUMBERS, percent
-from ipseg.report.table import escaped, table_line
+from ipseg.report.compare import (
+    COLUMNS,
+    DEFINITIONS,
+    ResultTable,
+    Run,
+    TableRow,
+    format_mean,
+    make_tables,
+    mean_of,
+    notes,
+    percent,
+    std_of,
+)
+from ipseg.report.formats import bold_if_best, escaped, table_line
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- table ", "<!-- end -->"
@@ -69,11 +79,11 @@ class Wanted:
             raise unknown("table", self.table, [*TABLES, *OF_FILES])
         return TABLES[self.table](self.sections(), self)
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ResultTable]:
         """What was asked for, a scenario each."""
-        return _of_scenario(sections(with_bounds(self._chosen())), self.scenario)
+        return _of_scenario(make_tables(with_bounds(self._chosen())), self.scenario)
 
-    def _chosen(self) -> list[Entry]:
+    def _chosen(self) -> list[Run]:
         entries = read(self.files)
         names = dict.fromkeys(entry.result.name for entry in entries)
         for pattern in self.runs:
@@ -89,7 +99,7 @@ def _fits(name: str, pattern: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
 
 
-def _of_scenario(found: list[Section], wanted: str | None) -> list[Section]:
+def _of_scenario(found: list[ResultTable], wanted: str | None) -> list[ResultTable]:
     """Those of one scenario, in every order of its classes: 2-1, 2-1 disjoint, or with the data's name before it."""
     names = [f"{section.scenario} {section.setting}".removesuffix(" overlap") for section in found]
     fitting = [
@@ -102,33 +112,33 @@ def _of_scenario(found: list[Section], wanted: str | None) -> list[Section]:
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
-Part = tuple[list[str], Callable[[Line], list[str]]]
+Part = tuple[list[str], Callable[[TableRow], list[str]]]
 """Of a scenario's table: the names of its columns, and what a row says in them."""
 
 
-def main_table(found: Sequence[Section], _wanted: Wanted) -> str:
+def main_table(found: Sequence[ResultTable], _wanted: Wanted) -> str:
     """What `ipseg compare` says, and how near each comes to joint training."""
-    joint = any(line.bound for section in found for line in section.lines)
+    joint = any(line.bound for section in found for line in section.rows)
     said = ["of joint: the mean of all as a share of joint training's"] if joint else []
-    return _page(found, _main_part, NUMBERS, said)
+    return _page(found, _main_part, DEFINITIONS, said)
 
 
-def _main_part(section: Section) -> Part:
-    bound = next((line.means["all"] for line in section.lines if line.bound), None)
+def _main_part(section: ResultTable) -> Part:
+    bound = next((line.means["all"] for line in section.rows if line.bound), None)
 
-    def cells(line: Line) -> list[str]:
+    def cells(line: TableRow) -> list[str]:
         value = line.means["all"]
-        told = [f"**{cell.text}**" if cell.best else cell.text for cell in line.cells]
+        told = list(map(bold_if_best, section.cells(line)[: len(COLUMNS)]))
         return told + ([f"{percent(None if value is None else value / bound)} %"] if bound else [])
 
     return [*COLUMNS, *(["of joint"] if bound else [])], cells
 
 
-def ablation_table(found: Sequence[Section], wanted: Wanted) -> str:
+def ablation_table(found: Sequence[ResultTable], wanted: Wanted) -> str:
     """What each change is worth, seed by seed: what seeds have in common cancels out."""
     against = {section.title: line for section in found if (line := _reference(section, wanted.reference))}
     if not against:
-        names = {line.name for section in found for line in section.lines}
+        names = {line.name for section in found for line in section.rows}
         raise unknown("reference run", wanted.reference, names, "Name another one as the reference.")
     told = [section for section in found if section.title in against]
     said = f"difference: to all of {wanted.reference} with the same seed, over the pairs of seeds that both have"
@@ -136,63 +146,66 @@ def ablation_table(found: Sequence[Section], wanted: Wanted) -> str:
     return _page(told, lambda section: _ablation_part(against[section.title]), [first], [said])
 
 
-def _reference(section: Section, name: str) -> Line | None:
-    fitting = [line for line in section.lines if name in (line.name, line.entries[0].result.name)]
+def _reference(section: ResultTable, name: str) -> TableRow | None:
+    fitting = [line for line in section.rows if name in (line.name, line.runs[0].result.name)]
     if len(fitting) > 1:
         rows = "; ".join(line.name for line in fitting)
         raise UserError(f'"{name}" is several rows of {section.title}: {rows}. Name one of them as the reference.')
     return fitting[0] if fitting else None
 
 
-def _ablation_part(reference: Line) -> Part:
+def _ablation_part(reference: TableRow) -> Part:
     beside = _all_by_seed(reference)
 
-    def cells(line: Line) -> list[str]:
+    def cells(line: TableRow) -> list[str]:
         differences = [value - beside[seed] for seed, value in _all_by_seed(line).items() if seed in beside]
         told = ["–", "–"] if line is reference else [_signed(differences), str(len(differences))]
-        return [say(line.means["all"], line.spreads["all"]), *told]
+        return [format_mean(line.means["all"], line.spreads["all"]), *told]
 
     return ["all", "difference", "pairs"], cells
 
 
-def _all_by_seed(line: Line) -> dict[int, float]:
-    measured = {entry.result.seed: entry.result.steps[-1].miou["all"] for entry in line.entries}
+def _all_by_seed(line: TableRow) -> dict[int, float]:
+    measured = {entry.result.seed: entry.result.steps[-1].miou["all"] for entry in line.runs}
     return {seed: value for seed, value in measured.items() if value is not None}
 
 
 def _signed(values: Sequence[float]) -> str:
-    said = say(mean_of(values), spread_of(values)) if values else "–"
+    said = format_mean(mean_of(values), std_of(values)) if values else "–"
     return said if said.startswith(("-", "–", "0.0")) else f"+{said}"
 
 
-def class_table(found: Sequence[Section], _wanted: Wanted) -> str:
+def class_table(found: Sequence[ResultTable], _wanted: Wanted) -> str:
     """What each run knows in the end, class by class."""
     return _page(found, _class_part, ["IoU in percent after the last step"])
 
 
-def _class_part(section: Section) -> Part:
-    names = list(dict.fromkeys(name for line in section.lines for name in line.entries[0].result.steps[-1].iou))
+def _class_part(section: ResultTable) -> Part:
+    names = list(dict.fromkeys(name for line in section.rows for name in line.runs[0].result.steps[-1].iou))
 
-    def cells(line: Line) -> list[str]:
-        last = [entry.result.steps[-1].iou for entry in line.entries]
+    def cells(line: TableRow) -> list[str]:
+        last = [entry.result.steps[-1].iou for entry in line.runs]
         values = [[iou.get(name) for iou in last] for name in names]
-        return [say(mean_of(seeds), spread_of(seeds)) for seeds in values]
+        return [format_mean(mean_of(seeds), std_of(seeds)) for seeds in values]
 
     return [escaped(name) for name in names], cells
 
 
 def _page(
-    found: Sequence[Section], part: Callable[[Section], Part], about: Sequence[str], more: Sequence[str] = ()
+    found: Sequence[ResultTable], part: Callable[[ResultTable], Part], about: Sequence[str], more: Sequence[str] = ()
 ) -> str:
     """A table a scenario, named where there are several, and the notes: about its columns, its rows, and more."""
     parts = []
     for section in found:
         names, cells = part(section)
-        head = ["run", *names, *columns(section)[len(COLUMNS) :]]
-        rows = [[escaped(line.shown), *cells(line), *extra(section, line)] for line in section.lines]
+        head = ["run", *names, *section.columns[len(COLUMNS) :]]
+        rows = []
+        for row in section.rows:
+            rest = [cell.text for cell in section.cells(row)[len(COLUMNS) :]]
+            rows.append([escaped(row.label), *cells(row), *rest])
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
         parts += [f"**{escaped(section.title)}**"] * (len(found) > 1) + ["\n".join(map(table_line, lines))]
-    told = [*about, *notes(found)[len(NUMBERS) :], *more]
+    told = [*about, *notes(found)[len(DEFINITIONS) :], *more]
     return "\n\n".join([*parts, "  \n".join(textwrap.fill(f"{note}.", 118) for note in told)])
 
 

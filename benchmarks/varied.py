@@ -9,17 +9,16 @@ from typing import Any
 
 from ipseg.apps import sweep_read
 from ipseg.errors import UserError
-from ipseg.report.compare import Entry, Line, Section, say
-from ipseg.report.rows import percent
-from ipseg.report.table import escaped, table_line
+from ipseg.report.compare import ResultTable, Run, TableRow, format_mean, percent
+from ipseg.report.formats import escaped, table_line
 
 BEFORE_A_SETTING = re.compile(r", (?=[a-z_.]+=)")
 """In a name as `ipseg sweep` writes it: NAME, KEY=VALUE. The run's own name may have commas too."""
-Tried = dict[str, Line]
+Tried = dict[str, TableRow]
 """What a run reached, by the setting's value."""
 
 
-def varied_table(found: Sequence[Section], _wanted: object) -> str:
+def varied_table(found: Sequence[ResultTable], _wanted: object) -> str:
     """A row a run, a column a value, its own among them; runs that vary several settings at once are left out."""
     tables = []
     for section in found:
@@ -34,11 +33,11 @@ def varied_table(found: Sequence[Section], _wanted: object) -> str:
     return "\n\n".join([*tables, textwrap.fill(said, 118)])
 
 
-def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
+def _by_setting(section: ResultTable) -> dict[str, dict[str, Tried]]:
     """By the setting, then by the run's name."""
     found: dict[str, dict[str, Tried]] = {}
-    for line in section.lines:
-        run, *changes = BEFORE_A_SETTING.split(line.entries[0].result.name)
+    for line in section.rows:
+        run, *changes = BEFORE_A_SETTING.split(line.runs[0].result.name)
         if len(changes) == 1:
             setting, _, value = changes[0].partition("=")
             found.setdefault(setting, {}).setdefault(run, {})[value] = line
@@ -48,21 +47,21 @@ def _by_setting(section: Section) -> dict[str, dict[str, Tried]]:
     return found
 
 
-def _add_kin(tried: Tried, setting: str, section: Section) -> None:
+def _add_kin(tried: Tried, setting: str, section: ResultTable) -> None:
     """Runs of other names that differ in nothing else: the one whose setting was varied, for example."""
     named = list(tried.values())
-    first = named[0].entries[0]
-    for line in (line for line in section.lines if line not in named):
-        entry = line.entries[0]
+    first = named[0].runs[0]
+    for line in (line for line in section.rows if line not in named):
+        entry = line.runs[0]
         if entry.result.method == first.result.method and _rest(entry, setting) == _rest(first, setting):
             tried.setdefault(_value(entry, setting), line)
 
 
-def _rest(entry: Entry, setting: str) -> dict[str, Any]:
+def _rest(entry: Run, setting: str) -> dict[str, Any]:
     return {key: value for key, value in entry.settings.items() if key != setting}
 
 
-def _value(entry: Entry, setting: str) -> str:
+def _value(entry: Run, setting: str) -> str:
     """As it stands in a grid's names."""
     return sweep_read.say(entry.settings[setting])
 
@@ -80,13 +79,13 @@ def _cells(tried: Tried, values: Sequence[str]) -> list[str]:
     return [_cell(tried[value], best) if value in tried else "–" for value in values]
 
 
-def _cell(line: Line, best: float) -> str:
-    value = say(line.means["all"], line.spreads["all"])
+def _cell(line: TableRow, best: float) -> str:
+    value = format_mean(line.means["all"], line.spreads["all"])
     told = f"**{value}**" if _shown(line) == best else value
     return f"{told} ({percent(line.means['base'])}, {percent(line.means['new'])})"
 
 
-def _shown(line: Line) -> float:
+def _shown(line: TableRow) -> float:
     """As it is printed: what looks equal shares the honour."""
     value = line.means["all"]
     return 0.0 if value is None else float(percent(value))

@@ -25,16 +25,8 @@ from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.methods.registry import METHODS
-from ipseg.report.paper import (
-    Number,
-    contradictions,
-    likely_backbone,
-    paper_numbers,
-    published,
-    published_for,
-    sums_that_fail,
-)
-from ipseg.report.table import escaped, table_line
+from ipseg.report.formats import escaped, table_line
+from ipseg.report.paper import Number, likely_backbone, paper_numbers, published, published_for
 from ipseg.scenario.catalog import describe
 
 ROOT = Path(__file__).parents[1]
@@ -308,6 +300,51 @@ def value_of(result: RunResult, number: Number) -> float | None:
 
 
 # ---- what does not fit ----------------------------------------------------------------------------------------------
+
+
+def contradictions() -> list[list[Number]]:
+    """Numbers that should be one and the same and are not.
+
+    Where a place does not name the backbone, its number must be that of one backbone or another.
+    """
+    same: dict[tuple[str, ...], list[Number]] = defaultdict(list)
+    for number in paper_numbers():
+        if number.measure != "cost" and number.last:
+            same[_measured(number)].append(number)
+    return [clash for numbers in same.values() for clash in _clashes(numbers)]
+
+
+def _measured(number: Number) -> tuple[str, ...]:
+    """What a number is of, the backbone apart."""
+    once = number.method == "joint" and number.group == "all"  # learned once, whatever scenario it stands beside
+    scenario = "joint" if once else number.scenario
+    what = (number.method, number.memory, number.changes, number.measure, number.group)
+    return (number.data, scenario, number.setting, *what)
+
+
+def _clashes(numbers: list[Number]) -> list[list[Number]]:
+    named = [number for number in numbers if number.backbone]
+    groups = [published(named, backbone=backbone) for backbone in dict.fromkeys(number.backbone for number in named)]
+    values = {number.value for number in named}
+    strays = [[*named, number] for number in numbers if named and not number.backbone and number.value not in values]
+    return [group for group in groups if len({number.value for number in group}) > 1] + strays
+
+
+def sums_that_fail(tolerance: float = 0.4) -> list[tuple[Number, float]]:
+    """Means over all classes that are not what base and new classes make them, and what they would be.
+
+    Numbers are rounded, and those of older methods leave the background out of one mean: hence the tolerance.
+    """
+    rows: dict[tuple[str, ...], dict[str, Number]] = defaultdict(dict)
+    for number in published(measure="miou"):
+        rows[(number.where, number.row, number.scenario, number.backbone)][number.group] = number
+    found = []
+    for row in rows.values():
+        if {"base", "new", "all"} <= set(row):
+            base, *later = (len(step.new) for step in describe(f"{row['all'].data}/{row['all'].scenario}").steps)
+            made = (row["base"].value * (base + 1) + row["new"].value * sum(later)) / (base + 1 + sum(later))
+            found += [(row["all"], made)] if abs(made - row["all"].value) > tolerance else []
+    return found
 
 
 def contradicting() -> str:

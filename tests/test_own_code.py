@@ -15,7 +15,7 @@ from PIL import Image
 import ipseg
 from commands import call, fails
 from ipseg import cli, own_code
-from ipseg.apps.compare import read_entry
+from ipseg.apps.compare import read_run
 from ipseg.config import flat
 from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
@@ -193,11 +193,11 @@ def test_reading_results_imports_nothing(strange_run, here):
 
 def test_settings_that_came_after_a_run_have_their_defaults_in_a_comparison_also_beside_own_code(strange_run):
     values = yaml.safe_load((strange_run / "recipe.yaml").read_text())
-    before = read_entry(strange_run / "results.json").settings
+    before = read_run(strange_run / "results.json").settings
     del values["training"]["flip"]
     (strange_run / "recipe.yaml").write_text(yaml.safe_dump(values))
     assert "training.flip" not in flat(values)
-    assert read_entry(strange_run / "results.json").settings == before
+    assert read_run(strange_run / "results.json").settings == before
 
 
 def test_code_that_ends_the_program_later_is_an_error_like_others(here):

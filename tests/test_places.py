@@ -149,7 +149,7 @@ def test_a_page_is_known_as_one_of_ours(tmp_path):
     from ipseg.apps.report import require_place as require_page
 
     page = tmp_path / "report.html"
-    page.write_text(render("A" * 5000, "about", [], {}))
+    page.write_text(render("A" * 5000, [], {}))
     require_page(page)
     page.write_text('<!doctype html>\n<html lang="en">\n<head>\n<title>My thesis</title>')
     with pytest.raises(UserError, match="is not what this command writes"):

@@ -19,10 +19,10 @@ from rich.table import Table
 import ipseg
 from commands import call
 from ipseg.progress import Meter, Terminal
-from ipseg.report.compare import Section
-from ipseg.report.compare_formats import _csv_cell, latex, markdown
+from ipseg.report.compare import ResultTable
+from ipseg.report.figures import short
+from ipseg.report.formats import _csv_cell, latex, markdown
 from ipseg.report.overlay import with_legend
-from ipseg.report.plot_style import short
 from ipseg.visible import one_line, visible
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
@@ -136,9 +136,9 @@ def test_names_of_files_and_wrong_options_reach_the_terminal_without_escapes(tmp
 
 
 def test_a_name_breaks_out_of_no_line_of_latex_and_no_heading_of_markdown():
-    section = Section(f"a\n\\input{{x}}{ESCAPES}\n# b", "overlap", [])
-    assert next(line for line in latex([section]).splitlines() if "input" in line).startswith("% a␊")
-    assert markdown([section]).splitlines()[0].startswith("### a␊")
+    table = ResultTable(f"a\n\\input{{x}}{ESCAPES}\n# b", "overlap", [])
+    assert next(line for line in latex([table]).splitlines() if "input" in line).startswith("% a␊")
+    assert markdown([table]).splitlines()[0].startswith("### a␊")
 
 
 def test_a_cell_of_csv_is_no_formula():

@@ -21,10 +21,10 @@ from wrong_pixels import Rows, by_truth, mean_probabilities, panels_of, probabil
 
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import read_json
-from ipseg.report.plot_style import label_ends, run_colour, save, short, styled
+from ipseg.report.figures import COLORS, legend_beside, save, short, styled
 
 VERSION = 1
-LEVELS = {"posterior": run_colour(0), "pixel": run_colour(1), "both": run_colour(2)}
+LEVELS = {"posterior": COLORS[0], "pixel": COLORS[1], "both": COLORS[2]}
 CURVES = {"alpha_nf": "alpha_NF", "alpha_bc": "alpha_BC", "unknown": "c'_u at inference"}
 
 
@@ -62,24 +62,22 @@ def alphas(rows: Rows) -> Figure | None:
         return None
     figure, panels = panels_of(1, len(CURVES), (3.0, 2.6), sharey=True)
     for axes, (curve, title) in zip(panels.flat, CURVES.items(), strict=True):
-        ends = []
         for position, (name, runs) in enumerate(varied.items()):
             if curve not in runs[0]["curves"]:
                 continue
             values = [point["value"] for point in runs[0]["curves"][curve]]
             seeds = [[100 * point["all"] for point in run["curves"][curve]] for run in runs]
             means = [statistics.fmean(each) for each in zip(*seeds, strict=True)]
-            colour, own = run_colour(position), values.index(runs[0]["own"][curve])
+            colour, own = COLORS[position % len(COLORS)], values.index(runs[0]["own"][curve])
             for seed in seeds if len(seeds) > 1 else ():
                 axes.plot(values, seed, color=colour, linewidth=0.9, alpha=0.45)
-            axes.plot(values, means, color=colour, linewidth=2, marker="o", markersize=4)
+            axes.plot(values, means, color=colour, linewidth=2, marker="o", markersize=4, label=short(name))
             _ring(axes, values[own], means[own], colour)
-            ends.append((means[-1], short(name), colour))
         axes.set_title(f"mIoU of all classes over {title}, %", loc="left", fontsize=9)
         axes.grid(visible=False, axis="x")
         axes.margins(x=0.08 if curve != "unknown" else 0.3, y=0.12)
     axes.set_xticks([0, 1], ["joins the background", "is dropped"])
-    label_ends(axes, ends)  # the last panel has every run; its names are the legend of all
+    legend_beside(axes)  # the last panel has every run; its names are the legend of all
     return figure
 
 
@@ -101,43 +99,40 @@ def image_accuracy(rows: Rows) -> Figure | None:
     figure, panels = panels_of(len(learned), 2, (4.8, 2.3), sharey=True)
     for line, (name, runs) in zip(panels, learned.items(), strict=True):
         for axes, group in zip(line, ("base", "all"), strict=True):
-            ends = _accuracy_lines(axes, runs, group)
+            _accuracy_lines(axes, runs, group)
             if group == "all":
-                ends += _bound_lines(axes, bounds)
+                _bound_lines(axes, bounds)
             axes.set_title(f"{short(name, 30)}, {group} classes", loc="left", fontsize=9)
             axes.grid(visible=False, axis="x")
             axes.set_ylim(0, 100)
-            label_ends(axes, ends)
+            legend_beside(axes)
     title = "Pictures with exactly the right set of classes (%), after every step"
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     figure.supxlabel("step", fontsize=9)
     return figure
 
 
-def _accuracy_lines(axes: Axes, runs: Sequence[dict[str, Any]], group: str) -> list[tuple[float, str, str]]:
-    """Draws every level that was measured; says where its line ends, its name and colour."""
-    steps, ends = [step["step"] for step in runs[0]["image_accuracy"]], []
+def _accuracy_lines(axes: Axes, runs: Sequence[dict[str, Any]], group: str) -> None:
+    """Draws every level that was measured."""
+    steps = [step["step"] for step in runs[0]["image_accuracy"]]
     for level, seeds in _levels(runs, group).items():
         means = [statistics.fmean(values) for values in zip(*seeds, strict=True)]
-        axes.plot(steps, means, color=LEVELS[level], linewidth=2, marker="o", markersize=4, clip_on=False)
+        style: dict[str, Any] = {"color": LEVELS[level], "label": f"{level} {means[-1]:.1f}"}
+        axes.plot(steps, means, linewidth=2, marker="o", markersize=4, clip_on=False, **style)
         if len(seeds) > 1:
             spreads = [statistics.stdev(values) for values in zip(*seeds, strict=True)]
             low, high = ([m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1))
             axes.fill_between(steps, low, high, color=LEVELS[level], alpha=0.14, linewidth=0)
-        ends.append((means[-1], f"{level} {means[-1]:.1f}", LEVELS[level]))
     axes.set_xticks(steps)
     axes.set_xlim(steps[0] - 0.2, max(steps[-1], 1) + 0.2)
-    return ends
 
 
-def _bound_lines(axes: Axes, bounds: Rows) -> list[tuple[float, str, str]]:
+def _bound_lines(axes: Axes, bounds: Rows) -> None:
     """What learned all classes at once has one number, and is drawn as a line across."""
-    ends = []
     for position, (name, runs) in enumerate(bounds.items(), start=len(LEVELS)):
         mean = statistics.fmean(seed[-1] for seed in _levels(runs, "all")["pixel"])
-        axes.axhline(mean, color=run_colour(position), linewidth=1.6, linestyle="--")
-        ends.append((mean, f"{short(name)} {mean:.1f}", run_colour(position)))
-    return ends
+        style: dict[str, Any] = {"color": COLORS[position % len(COLORS)], "label": f"{short(name)} {mean:.1f}"}
+        axes.axhline(mean, linewidth=1.6, linestyle="--", **style)
 
 
 def _levels(runs: Sequence[dict[str, Any]], group: str) -> dict[str, list[list[float]]]:

@@ -22,13 +22,14 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ipseg.apps.compare import compare
-from ipseg.apps.report_pictures import Chosen, Shelf, gallery
+from ipseg.apps.gallery import SourceCache, make_gallery
 from ipseg.data.source import Source
+from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import replacing
+from ipseg.report.figures import save, short, styled
 from ipseg.report.overlay import outline
-from ipseg.report.palette import IGNORE, as_hex, colours
-from ipseg.report.plot_style import save, short, styled
+from ipseg.report.palette import IGNORE, as_hex, colors
 from ipseg.scenario.split import Scenario
 
 WIDTH = 1.75
@@ -52,9 +53,9 @@ def read(path: Path) -> tuple[list[str], dict[str, Maps]]:
         raise UserError(f"{path} cannot be read as label maps ({error}); `maps.py look` writes them.") from error
 
 
-def typical(source: Source, scenario: Scenario) -> Chosen:
+def typical(source: Source, scenario: Scenario) -> list[int]:
     """Of every class the picture in which its share is the median, or the next one that is not shown yet."""
-    chosen: Chosen = []
+    chosen: list[int] = []
     presence = source.val.presence()
     for name in scenario.order:
         value = 1 + source.classes.index(name)
@@ -66,15 +67,16 @@ def typical(source: Source, scenario: Scenario) -> Chosen:
 
 def look(runs: Sequence[Path], device: str, out: Path) -> None:
     """Have the runs label the pictures, and add that to the file."""
-    sections = compare(runs)
-    if len(sections) > 1:
-        raise UserError(f"the runs are of {len(sections)} scenarios; name those of one, and of joint training.")
-    shown, missing = gallery(sections[0].lines, typical, Shelf(device), print)
-    if missing or not shown.scenes:
-        raise UserError(" ".join(missing) or "there is no picture to show.")
-    found = {TRUTH: {scene.name: scene.truth.astype(np.uint8) for scene in shown.scenes}}
-    for run in shown.scenes[0].predictions:
-        found[run] = {scene.name: scene.predictions[run][-1].astype(np.uint8) for scene in shown.scenes}
+    tables = compare(runs)
+    if len(tables) > 1:
+        raise UserError(f"the runs are of {len(tables)} scenarios; name those of one, and of joint training.")
+    shown, missing = make_gallery(tables[0].rows, typical, SourceCache(), choose_device(device), print)
+    if missing or not shown.images:
+        reasons = [f"{run}: {reason}" for run, reason in missing.items()]
+        raise UserError(" ".join(reasons) or "there is no image to show.")
+    found = {TRUTH: {image.name: image.truth.astype(np.uint8) for image in shown.images}}
+    for run in shown.images[0].predictions:
+        found[run] = {image.name: list(image.predictions[run].values())[-1].astype(np.uint8) for image in shown.images}
     if out.exists():
         classes, before = read(out)
         if (classes, list(before[TRUTH])) != (list(shown.names), list(found[TRUTH])):
@@ -103,7 +105,7 @@ def draw(path: Path, runs: Sequence[str], out: Path) -> None:
                 _cell(cell, labels, (labels != truth) & (truth != IGNORE))
         for cell, name in zip(figure.axes, columns, strict=False):
             cell.set_title(short(name), fontsize=9)
-        palette = colours(256)
+        palette = colors()
         patches = [Patch(color=as_hex(palette[label]), label=name) for label, name in enumerate(classes) if label]
         side_by_side = min(len(patches), 2 * len(columns))
         figure.legend(handles=patches, loc="outside lower center", ncols=side_by_side, frameon=False, fontsize=8)
@@ -111,7 +113,7 @@ def draw(path: Path, runs: Sequence[str], out: Path) -> None:
 
 
 def _cell(cell: Axes, labels: NDArray[np.uint8], wrong: NDArray[np.bool_]) -> None:
-    picture = colours(256)[labels]
+    picture = colors()[labels]
     picture[outline(wrong.astype(np.uint8))] = 255
     cell.imshow(picture, interpolation="nearest")
     cell.set(xticks=[], yticks=[])

@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ipseg.report.plot_style import run_colour, short
+from ipseg.report.figures import COLORS, short
 from ipseg.scenario.split import BACKGROUND
 
 MOST = 40
 """Per cent at which histograms are cut off: one bin of a softmax would flatten all others. Its number stands there."""
 Rows = dict[str, list[dict[str, Any]]]
 """What a row is called -> its runs."""
-WHICH = {"true": ("the true class", run_colour(0)), "winning": ("the winning class", run_colour(1))}
+WHICH = {"true": ("the true class", COLORS[0]), "winning": ("the winning class", COLORS[1])}
 
 
 def columns(rows: Rows) -> int:

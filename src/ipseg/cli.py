@@ -90,7 +90,7 @@ def train(
     from ipseg.apps.train import default_folder, describe_plan, resolve
     from ipseg.engine.experiment import run
     from ipseg.engine.idle import idle
-    from ipseg.report.table import steps_table
+    from ipseg.report.formats import steps_table
 
     made = resolve(recipe, changes or ())
     folder = out or default_folder(recipe, made)
@@ -124,7 +124,7 @@ def evaluate(
     """Measure a run again. Other settings of inference, or other pictures; the run stays as it is."""
     from ipseg.apps import evaluate as again
     from ipseg.files import require_output, write_json
-    from ipseg.report.table import class_table
+    from ipseg.report.formats import class_table
 
     if out is not None:
         again.require_place(out, run)

@@ -1,4 +1,4 @@
-"""`ipseg report`: runs as one page to look at."""
+"""`ipseg report`: runs on one HTML page."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")],
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+    title: Annotated[str, typer.Option("--title", help="Its title.")] = "ipseg report",
     gallery: Annotated[
         int,
         typer.Option(
             "--gallery",
             metavar="N",
             min=0,
-            help="Pictures to label after every step; 0: no pictures, remembered ones neither.",
+            help="Images with predictions; 0: no images, replayed ones neither.",
         ),
     ] = 4,
     device: Device = "auto",
     _allow_code: AllowCode = False,
 ) -> None:
-    """Write one page about runs. Tables, curves, look-alikes, memory and pictures; it works offline and prints."""
+    """Write one HTML page about runs. Results first, then predictions, memory, losses, settings. It works offline."""
     from ipseg.apps.report import report as write
 
-    write(runs, out, title=title, pictures=gallery, device=device, tell=lambda text: say(text, err=True))
+    write(runs, out, title=title, images=gallery, device=device, say=lambda text: say(text, err=True))
     say(f"written: {out}")

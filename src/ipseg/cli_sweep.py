@@ -12,7 +12,7 @@ from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
     from ipseg.apps.sweep_schedule import Job
-    from ipseg.report.compare import Section
+    from ipseg.report.compare import ResultTable
 
 FAILED = 1
 
@@ -117,7 +117,7 @@ def compare(
     """Put runs side by side. Mean and spread over seeds, the best in bold, the paper's number where it has one."""
     from ipseg.apps.compare import compare as gather
     from ipseg.files import require_output
-    from ipseg.report.compare_formats import latex, markdown, to_csv
+    from ipseg.report.formats import latex, markdown, to_csv
 
     if not runs and figure is None:
         raise UserError("no run to compare. Name run folders, results.json files or sweep folders; or --figure FILE.")
@@ -134,16 +134,16 @@ def compare(
         say({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), end="")
 
 
-def _draw(figure: Path, sections: list[Section]) -> None:
-    from ipseg.report.paper_figures import own_rows, save_paper_figure
+def _draw(figure: Path, sections: list[ResultTable]) -> None:
+    from ipseg.report.figures import paper_rows, save_paper_figure
 
     save_paper_figure(figure, sections)
-    beside = len(own_rows(sections))
+    beside = len(paper_rows(sections))
     say(f"drawn: {figure}, with {beside} row{'' if beside == 1 else 's'} of ours beside the paper's", err=True)
 
 
-def _show_sections(sections: list[Section]) -> None:
-    from ipseg.report.compare_formats import rich_tables
+def _show_sections(sections: list[ResultTable]) -> None:
+    from ipseg.report.formats import rich_tables
 
     if sections:
         show(rich_tables(sections))

@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from commands import call
-from ipseg.apps.compare import compare, paper_number
-from ipseg.apps.report import introduction
+from ipseg.apps.compare import compare, paper_number, read_run
 from ipseg.config import override, to_dict
 from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
@@ -34,8 +33,8 @@ def copies(tiny_run, tmp_path):
     return make
 
 
-def shown(sections) -> dict[str, list[tuple[str, int]]]:
-    return {section.title: [(line.shown, len(line.seeds)) for line in section.lines] for section in sections}
+def shown(tables) -> dict[str, list[tuple[str, int]]]:
+    return {table.title: [(row.label, len(row.runs)) for row in table.rows] for table in tables}
 
 
 def test_runs_that_differ_in_seeds_alone_are_one_row(copies):
@@ -91,12 +90,10 @@ def test_runs_that_were_measured_on_held_out_pictures_stand_apart_with_their_own
     last = json.loads((copies("a", []) / "results.json").read_text())["steps"][-1]
     joint["steps"] = [last | {"step": 0, "new": [name for name in last["iou"] if name != "background"]}]
     paths = [copies("b", [], **joint), copies("c", changes, name="held"), copies("d", changes, **joint)]
-    made = compare([*paths, paths[0].with_name("a")])
-    assert shown(made) == {
-        "scenes/2-1 overlap, measured on 25 % of the training pictures": [("held", 1), ("joint †", 1)],
+    assert shown(compare([*paths, paths[0].with_name("a")])) == {
+        "scenes/2-1 overlap, measured on 25 % of the training images": [("held", 1), ("joint †", 1)],
         "scenes/2-1 overlap": [("ipseg", 1), ("joint †", 1)],
     }
-    assert "held out and on" in introduction(made)
 
 
 def test_results_without_a_recipe_are_compared_by_what_they_know(copies, tmp_path):
@@ -113,11 +110,11 @@ def test_joint_training_stands_beside_every_scenario_in_its_groups(copies):
     joint = copies("joint", ["scenario.name=joint"], name="joint", scenario="scenes/joint", steps=[step],
                    info={"steps": 1})  # fmt: skip
     (alone,) = compare([joint])
-    assert (alone.title, alone.lines[0].shown) == ("scenes/joint overlap", "joint")
+    assert (alone.title, alone.rows[0].label) == ("scenes/joint overlap", "joint")
     beside = compare([joint, copies("a", []), copies("d", ["scenario.setting=disjoint"], setting="disjoint")])
-    assert [section.title for section in beside] == ["scenes/2-1 overlap", "scenes/2-1 disjoint"]
-    assert [line.shown for line in beside[1].lines] == ["ipseg", "joint †"]
-    assert [cell.text for cell in beside[0].lines[1].cells[:3]] == ["80.0", "40.0", "64.0"]
+    assert [table.title for table in beside] == ["scenes/2-1 overlap", "scenes/2-1 disjoint"]
+    assert [row.label for row in beside[1].rows] == ["ipseg", "joint †"]
+    assert [cell.text for cell in beside[0].cells(beside[0].rows[1])[:3]] == ["80.0", "40.0", "64.0"]
 
 
 def test_joint_training_is_no_bound_of_a_grown_run(copies):
@@ -126,8 +123,8 @@ def test_joint_training_is_no_bound_of_a_grown_run(copies):
     step = {"step": 0, "new": ["cow", "bus", "horse", "car"], "iou": iou, "miou": {"all": 0.64, "base": 0.64}}
     joint = copies("joint", [], name="joint", scenario="scenes/joint", steps=[step], info={"steps": 1})
     found = compare([joint, copies("grown", [], scenario="scenes/grown")])
-    assert [len(section.lines) for section in found] == [1, 1]
-    assert not any(line.bound for section in found for line in section.lines)
+    assert [len(table.rows) for table in found] == [1, 1]
+    assert not any(row.bound for table in found for row in table.rows)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +160,8 @@ def test_ipseg_without_decoupling_stands_beside_the_papers_ablation_on_either_he
         recipe = override(to_dict(load_recipe("voc_15-1_ipseg_swin-b")), changes)
         (path / "recipe.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(recipe))))
         paths.append(path)
-    (section,) = compare(paths)
-    assert [(line.shown, line.paper, line.nearest) for line in section.lines] == [
+    (table,) = compare(paths)
+    assert [(row.label, row.paper, row.nearest) for row in table.rows] == [
         ("none on large heads", 71.9, True),
         ("none on small heads", 71.9, True),
     ]
@@ -200,7 +197,7 @@ def test_the_command_speaks_every_format(tiny_run, style, sign):
 def test_a_damaged_list_of_a_sweep_costs_the_order_of_rows_alone(copies, text):
     run = copies("one", [])
     (run.parent / "sweep.json").write_text(text)
-    assert [line.name for line in compare([run.parent])[0].lines]
+    assert [row.name for row in compare([run.parent])[0].rows]
 
 
 @pytest.mark.parametrize(
@@ -215,9 +212,7 @@ def test_results_of_wrong_kinds_are_refused_by_name(copies, tmp_path, change):
 
 @pytest.mark.parametrize("recipe", ["seed: 0", "scenario: 1.5", "{scenario: {name: 2-1}, data: {name: voc}, model: 3}"])
 def test_a_run_whose_recipe_lacks_sections_is_compared_without_the_papers_number(tiny_run, tmp_path, recipe):
-    from ipseg.apps.compare import read_entry
-
     for name in ("results.json", "run.json"):
         (tmp_path / name).write_bytes((tiny_run / name).read_bytes())
     (tmp_path / "recipe.yaml").write_text(recipe)
-    assert read_entry(tmp_path / "results.json").paper is None
+    assert read_run(tmp_path / "results.json").paper is None

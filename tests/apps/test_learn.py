@@ -24,7 +24,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.evaluation.results import RunResult
-from ipseg.report.rows import percent
+from ipseg.report.compare import percent
 
 pytestmark = pytest.mark.slow
 

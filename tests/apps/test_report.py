@@ -14,9 +14,8 @@ import yaml
 from PIL import Image
 
 from commands import call, fails
-from ipseg.apps.compare import compare
-from ipseg.apps.report import losses, report
-from ipseg.apps.report_pictures import varied
+from ipseg.apps.gallery import spread_over_data
+from ipseg.apps.report import read_losses, report
 from ipseg.data.source import Source
 from ipseg.engine.experiment import run
 from ipseg.engine.recipe import make_recipe
@@ -33,47 +32,59 @@ def written(paths, place: Path, **options) -> str:
 
 
 def left_out(page: str) -> str:
-    return page.rsplit("What is not shown", maxsplit=1)[-1] if "What is not shown" in page else ""
+    return page.rsplit("Not shown", maxsplit=1)[-1] if "Not shown" in page else ""
+
+
+def memory_of(page: str) -> str:
+    return page.split(">Replay memory<")[1].split("<h3>", maxsplit=1)[0]
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_run, tmp_path_factory) -> str:
-    return written([tiny_run], tmp_path_factory.mktemp("page"), pictures=2, title="A <title>")
+    return written([tiny_run], tmp_path_factory.mktemp("page"), images=2, title="A <title>")
 
 
 def test_a_run_with_all_its_files_has_every_section(whole):
     assert "<h1>A &lt;title&gt;</h1>" in whole
-    for heading in ("Look-alikes", "Forgetting", "Which classes are in a picture", "What is remembered", "Training"):
+    for heading in (
+        "Results",
+        "Class IoU",
+        "Confusions",
+        "Image-level accuracy",
+        "Predictions",
+        "Replay memory",
+        "Training losses",
+    ):
         assert f">{heading}" in whole
     assert left_out(whole) == ""
 
 
-def test_every_picture_is_there_after_every_step_with_its_errors_counted(whole):
+def test_every_image_is_there_after_every_step_with_its_errors_counted(whole):
     views = [len(re.findall(rf'alt="ipseg after step {step}: [^"]*% wrong"', whole)) for step in range(3)]
     assert views == [2, 2, 2]
 
 
-def test_what_is_remembered_is_shown(whole):
-    assert "ipseg: 6 pictures" in whole
-    assert whole.split("What is remembered")[1].split("</section>")[0].count("<img") == 6
+def test_the_memory_is_shown(whole):
+    assert "ipseg: 6 images" in whole
+    assert memory_of(whole).count("<img") == 6
 
 
 def test_the_page_says_with_what_it_was_made(whole):
-    facts = whole.split("How it was made")[1]
+    facts = whole.split("Provenance")[1]
     assert "torch " in facts
     assert "resnet10t" in facts
 
 
-def test_the_page_says_which_pictures_were_measured(whole, tiny_run, tmp_path):
-    assert "validation pictures." in whole
+def test_the_page_says_which_images_were_measured(whole, tiny_run, tmp_path):
+    assert "8 validation" in whole
     held_out = tmp_path / "run"
     shutil.copytree(tiny_run, held_out)
     recipe = held_out / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("held_out: 0.0", "held_out: 0.5"))
-    page = written([held_out], tmp_path, pictures=2)
-    assert "training pictures that were held out." in page
+    page = written([held_out], tmp_path, images=2)
+    assert "held-out training" in page
     measured = make_recipe(yaml.safe_load(recipe.read_text())).source().val
-    shown = re.findall(r"<figcaption[^>]*>([^<]*)</figcaption>", page)
+    shown = re.findall(r"<h4>([^<]*)</h4>", page)
     assert len(set(shown) & set(measured.names)) == 2, shown  # and they are what is looked at
 
 
@@ -85,8 +96,8 @@ def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):
 def test_results_alone_make_a_page(tiny_run, tmp_path):
     (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
     page = written([tmp_path / "results.json"], tmp_path)
-    for what in ("Pictures of ipseg: there are only its results", "Memory of ipseg: there", "Training of ipseg: there"):
-        assert what in left_out(page)
+    for what in ("Predictions", "Replay memory", "Training losses"):
+        assert f"{what} of ipseg: there" in left_out(page)
 
 
 def test_what_many_runs_lack_for_one_reason_is_said_once(tiny_run, tmp_path):
@@ -95,8 +106,8 @@ def test_what_many_runs_lack_for_one_reason_is_said_once(tiny_run, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps(results | {"name": name}))
     left = left_out(written([tmp_path / "one" / "results.json", tmp_path / "two" / "results.json"], tmp_path))
-    for what in ("Pictures", "Memory", "Training"):
-        assert f"{what} of each of one, two: " in left
+    for what in ("Predictions", "Replay memory", "Training losses"):
+        assert f"{what} of one, two: " in left
         assert left.count(f"{what} of") == 1
 
 
@@ -106,9 +117,9 @@ def test_what_was_deleted_is_named_and_nothing_fails(tiny_run, tmp_path):
     (mine / "step_01" / "weights.safetensors").unlink()
     shutil.rmtree(mine / "step_02" / "memory")
     left = left_out(written([mine], tmp_path))
-    assert "Pictures of ipseg: its weights are not there." in left
-    assert "Memory of ipseg: it was deleted, or left out of a pack." in left
-    assert "Training of ipseg: there is no log.jsonl" in left
+    assert "Predictions of ipseg: its weights are not there." in left
+    assert "Replay memory of ipseg: it was deleted, or left out of a pack." in left
+    assert "Training losses of ipseg: there is no log.jsonl" in left
 
 
 def test_damaged_weights_and_memories_leave_their_sections_out(tiny_run, tmp_path):
@@ -117,32 +128,33 @@ def test_damaged_weights_and_memories_leave_their_sections_out(tiny_run, tmp_pat
     (mine / "step_02" / "memory" / "manifest.json").write_text("{")
     (mine / "log.jsonl").write_text('{"event": "train"\nnonsense\n')
     left = left_out(written([mine], tmp_path))
-    assert "Pictures of ipseg: " in left
-    assert "Memory of ipseg: it cannot be read" in left
-    assert "Training of ipseg" in left
+    assert "Predictions of ipseg: " in left
+    assert "Replay memory of ipseg: " in left
+    assert "Training losses of ipseg" in left
 
 
 def test_data_that_is_gone_takes_the_pictures_with_it_and_leaves_the_counts(names_only, tmp_path):
     shutil.rmtree(tmp_path / "old")
     page = written([names_only], tmp_path)
-    assert "Pictures: the data cannot be opened" in left_out(page)
-    memory = page.split("What is remembered")[1].split("</section>")[0]
-    assert "old: 4 pictures" in memory
+    assert "Predictions of old: the data cannot be opened" in left_out(page)
+    memory = memory_of(page)
+    assert "old: 4 images" in memory
     assert "<img" not in memory
-    assert "The pictures are not shown" in memory
+    assert "The images are not shown" in memory
 
 
 def test_copies_of_a_memory_are_shown_without_the_data(grown, tmp_path):
     page = written([grown / "base"], tmp_path)
-    assert page.split("What is remembered")[1].split("</section>")[0].count("<img") == 4
+    assert memory_of(page).count("<img") == 4
 
 
 def test_a_page_without_a_gallery_has_no_remembered_pictures_either(grown, tiny_run, tmp_path):
     for place, count in ((grown / "base", 4), (tiny_run, 6)):  # copies in the memory; names in data that is there
-        memory = written([place], tmp_path, pictures=0).split("What is remembered")[1].split("</section>")[0]
-        assert f": {count} pictures" in memory
+        memory = written([place], tmp_path, images=0)
+        memory = memory_of(memory)
+        assert f": {count} images" in memory
         assert "<img" not in memory
-        assert "The pictures are not shown: --gallery 0 asks for none." in memory
+        assert "The images are not shown: --gallery 0 leaves them out." in memory
 
 
 def test_steps_of_version_1_have_no_matrix_and_say_so(tiny_run, tmp_path):
@@ -151,7 +163,7 @@ def test_steps_of_version_1_have_no_matrix_and_say_so(tiny_run, tmp_path):
     for step in old["steps"]:
         step.pop("confusion")
     (mine / "results.json").write_text(json.dumps(old))
-    assert "Confusion matrix: the results of ipseg are of an earlier version" in left_out(written([mine], tmp_path))
+    assert "Confusion matrix of ipseg: the results do not have it." in left_out(written([mine], tmp_path))
 
 
 def test_what_evaluation_counted_is_what_its_iou_is_of(tiny_run):
@@ -169,7 +181,7 @@ def test_an_unfinished_seed_is_not_taken_for_the_finished_one(tiny_run, tmp_path
     values = json.loads((half / "results.json").read_text()) | {"seed": 7}
     values["steps"] = values["steps"][:2]
     (half / "results.json").write_text(json.dumps(values))
-    page = written([tiny_run, half], tmp_path, pictures=1)
+    page = written([tiny_run, half], tmp_path, images=1)
     assert len(re.findall(r'alt="ipseg after step \d: ', page)) == 3
     assert len(re.findall(r'alt="ipseg \(seed 7: 2 of 3 steps\) after step \d: ', page)) == 2
 
@@ -179,44 +191,59 @@ def test_a_line_that_stands_in_the_log_twice_counts_once(tiny_run, tmp_path):
     line = {"event": "train", "step": 0, "iteration": 1, "of": 2}
     entries = [line | {"loss": {"a": value, "b": 1.0}} for value in (9.0, 2.0)]
     (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)) + '\n{"event": "tr')
-    (section,) = compare([mine])
-    assert losses(section.lines[0]) == {"sum": [(0.5, 3.0)], "a": [(0.5, 2.0)], "b": [(0.5, 1.0)]}
+    assert read_losses(mine) == {"sum": [(0.5, 3.0)], "a": [(0.5, 2.0)], "b": [(0.5, 1.0)]}
 
 
 def test_a_loss_that_is_no_number_is_left_out_and_so_is_the_sum_that_it_belongs_to(tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    (section,) = compare([mine])
     entries = [
         {"event": "train", "step": 0, "iteration": place, "of": 2, "loss": {"a": value, "b": 1.0}}
         for place, value in ((1, None), (2, 2.0))
     ]
     (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)))
-    assert losses(section.lines[0]) == {"sum": [(1.0, 3.0)], "a": [(1.0, 2.0)], "b": [(0.5, 1.0), (1.0, 1.0)]}
+    assert read_losses(mine) == {"sum": [(1.0, 3.0)], "a": [(1.0, 2.0)], "b": [(0.5, 1.0), (1.0, 1.0)]}
     (mine / "log.jsonl").write_text(json.dumps(entries[0] | {"loss": {"a": None, "b": "x"}}))
-    assert losses(section.lines[0]) == {}
+    assert read_losses(mine) == {}
 
 
-def test_pictures_are_chosen_to_show_many_classes():
-    class Split:
-        names = tuple("abcde")
+class Split:
+    """Images of one row, each class as many pixels wide as its size says."""
 
-        def presence(self):
-            return [frozenset(values) for values in ({1}, {1}, {1, 2}, {3}, {9})]
+    def __init__(self, *images: dict[int, int]) -> None:
+        self.images, self.names = images, tuple(map(str, range(len(images))))
 
-        def mask(self, index):
-            sizes = [1, 3, 1, 1, 1]
-            return np.repeat([*sorted(self.presence()[index]), 0], [*[sizes[index]] * len(self.presence()[index]), 5])
+    def presence(self):
+        return [frozenset(image) for image in self.images]
 
-    source = Source("x", ("cow", "horse", "cat"), Split(), Split())
-    scenario = type("Scenario", (), {"order": ("cow", "horse", "cat")})
-    assert varied(source, scenario, pictures=3) == [2, 3, 1]  # of two with a cow alone, the larger one
-    assert len(varied(source, scenario, pictures=99)) == 5
+    def mask(self, index):
+        image = self.images[index]
+        return np.repeat([*image, 0], [*image.values(), 20 - sum(image.values())])
+
+
+def chosen(count: int, *images: dict[int, int]) -> list[int]:
+    source = Source("x", ("cow", "horse", "cat"), Split(), Split(*images))
+    return spread_over_data(source, type("Scenario", (), {"order": ("cow", "horse", "cat")}), count)
+
+
+def test_the_gallery_is_spread_over_the_split_and_over_the_classes():
+    """Neighbours may be frames of one video: an image of every part of the split, with classes that are rare so far."""
+    cow, horse, other = {1: 5}, {2: 5}, {9: 5}
+    assert chosen(2, cow, other, cow, horse) == [0, 3]
+    assert chosen(4, cow, cow, cow, cow) == [0, 1, 2, 3]
+    assert chosen(9, cow, horse) == [0, 1]
+    assert chosen(4) == []
+
+
+def test_in_a_part_of_the_split_a_clear_image_with_few_classes_is_chosen():
+    assert chosen(1, {1: 1}, {1: 9}) == [1]
+    assert chosen(1, {1: 5, 2: 5}, {1: 5}) == [0]
+    assert chosen(1, {1: 3, 2: 1}, {1: 3, 2: 3}) == [1]
 
 
 def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, tmp_path):
     done = call("report", tiny_run, "--gallery", "0", "--out", tmp_path / "a.html")
     assert done.exit_code == 0, done.output
-    assert "--gallery 0 asks for none" in (tmp_path / "a.html").read_text()
+    assert "--gallery 0 leaves them out" in (tmp_path / "a.html").read_text()
     for out, why in ((tmp_path, "is a folder"), (tmp_path / "no" / "a.html", "is missing")):
         with pytest.raises(UserError, match=why):
             report([tiny_run], out)
@@ -224,7 +251,7 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, 
         report([tmp_path / "nowhere"], tmp_path / "b.html")
 
 
-def test_pictures_that_cannot_be_read_are_left_out_and_the_page_says_so(names_only, tmp_path):
+def test_images_that_cannot_be_read_are_left_out_and_the_page_says_so(names_only, tmp_path):
     for folder in ("images", "masks"):
         for path in (tmp_path / "old" / folder).iterdir():
             path.write_text("no picture")
@@ -232,7 +259,7 @@ def test_pictures_that_cannot_be_read_are_left_out_and_the_page_says_so(names_on
     assert "is not a readable" in (tmp_path / "a.html").read_text()
 
 
-def test_masks_of_another_size_leave_out_the_pictures_alone(names_only, tmp_path):
+def test_masks_of_another_size_leave_out_the_predictions_alone(names_only, tmp_path):
     for path in (tmp_path / "old" / "masks").iterdir():
         with Image.open(path) as mask:
             mask.resize((7, 5)).save(path)
@@ -254,7 +281,7 @@ def test_the_papers_figure_needs_no_run(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "data" / "voc_animals").is_dir(), reason="needs the photographs of voc_animals")
-def test_photographs_are_shown_as_jpeg_with_layers_of_their_size(tiny_settings, tmp_path):
+def test_photographs_are_shown_with_the_predictions_of_every_step(tiny_settings, tmp_path):
     photographs, few = SHARED / "data" / "voc_animals", tmp_path / "few"
     lists = photographs / "ImageSets" / "Segmentation"
     names = {split: (lists / f"{split}.txt").read_text().split()[:24] for split in ("train", "val")}
@@ -267,8 +294,8 @@ def test_photographs_are_shown_as_jpeg_with_layers_of_their_size(tiny_settings, 
         (few / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(listed) + "\n")
     settings = tiny_settings | {"data": {"name": "voc", "path": str(few)}, "scenario": {"name": "voc_animals/3-3"}}
     run(make_recipe(settings), tmp_path / "run", quiet=True)
-    page = written([tmp_path / "run"], tmp_path, pictures=2)
-    assert page.split("What it sees")[1].count("url(data:image/jpeg") == 2
+    page = written([tmp_path / "run"], tmp_path, images=2)
+    assert page.split(">Predictions<")[1].split("<h3>")[0].count("<img") == 2 * (2 + 2)
     assert len(re.findall(r'alt="ipseg after step 1: [^"]*% wrong"', page)) == 2
 
 
@@ -285,6 +312,7 @@ GOOD = {"event": "train", "step": 0, "iteration": 1, "of": 2, "loss": {"a": 1.0}
         {"of": "x"},
         {"of": True},
         {"step": 10**400},
+        {"step": 10**8},
         {"loss": [1.0]},
         {"loss": {"a": float("nan")}},
         {"loss": {"a": float("inf")}},
@@ -296,8 +324,7 @@ def test_odd_lines_of_a_log_are_passed_over(tiny_run, tmp_path, odd):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     deep = "[" * 100_000
     (mine / "log.jsonl").write_text(f"{json.dumps(GOOD | odd | {'iteration': 2} | odd)}\n{deep}\n{json.dumps(GOOD)}\n")
-    (section,) = compare([mine])
-    assert losses(section.lines[0]) == {"sum": [(0.5, 1.0)], "a": [(0.5, 1.0)]}
+    assert read_losses(mine) == {"a": [(0.5, 1.0)]}
 
 
 @pytest.mark.parametrize("key", ["started", "git", "versions", "platform"])
@@ -305,4 +332,4 @@ def test_an_odd_description_of_a_run_leaves_a_page(tiny_run, tmp_path, key):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     values = json.loads((mine / "run.json").read_text()) | {key: 5}
     (mine / "run.json").write_text(json.dumps(values))
-    assert "seeds" in written([mine], tmp_path, pictures=0)
+    assert "seeds" in written([mine], tmp_path, images=0)

@@ -15,8 +15,8 @@ from ipseg.apps.compare import compare, with_bounds
 from ipseg.config import override, to_dict
 from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
-from ipseg.report.compare import sections
-from ipseg.report.compare_formats import as_json
+from ipseg.report.compare import make_tables
+from ipseg.report.formats import as_json
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_finished_runs_become_a_line_each_and_the_others_are_named(sweep, tmp_pa
 def test_what_was_collected_compares_as_the_runs_themselves_do(sweep, tmp_path):
     lines, _ = collect.collect(sweep)
     collect.write(lines, tmp_path / "all.jsonl")
-    ours = as_json(sections(with_bounds(collect.read([tmp_path / "all.jsonl"]))))
+    ours = as_json(make_tables(with_bounds(collect.read([tmp_path / "all.jsonl"]))))
     theirs = [row for row in as_json(compare([sweep])) if row["state"] == "finished"]
     for own, their in zip(ours, theirs, strict=True):
         for kind in ("mean", "spread"):

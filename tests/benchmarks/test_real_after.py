@@ -114,7 +114,7 @@ def test_the_number_of_the_own_setting_stands_at_its_ring_and_the_name_at_the_en
         own = next(point for point in points if point["value"] == runs[0]["own"][curve])
         (number,) = [text for text in axes.texts if text.get_text() == f"{100 * own['all']:.1f}"]
         assert number.xy == (own["value"], 100 * own["all"])
-    assert "ipseg" in [text.get_text() for text in panels[-1].texts]
+    assert "ipseg" in [text.get_text() for text in panels[-1].get_legend().get_texts()]
 
 
 def test_rows_of_fewer_steps_do_not_cut_off_the_others(measured):

@@ -16,7 +16,7 @@ from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.finetune import FinetuneConfig
-from ipseg.report.compare_formats import as_json
+from ipseg.report.formats import as_json
 
 pytestmark = pytest.mark.slow
 

@@ -42,7 +42,7 @@ from ipseg.engine.idle import idle
 from ipseg.engine.recipe import load_recipe, make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError, about_a_place
-from ipseg.report.compare_formats import as_json, markdown
+from ipseg.report.formats import as_json, markdown
 
 BATCH = 250
 """Cases in a process."""

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.report.chapter import Gallery, SceneRow
+from ipseg.report.compare import ResultTable, Run, make_tables
+from ipseg.report.page import Gallery, GalleryImage
 
 STEPS = (("person", "car", "<b>dog</b>"), ("cat",), ("bus", "sofa"))
 NAMES = ("background", *(name for new in STEPS for name in new))
 
 MakeRun = Callable[..., RunResult]
+TableOf = Callable[..., ResultTable]
 
 
 def make_run(
@@ -46,8 +48,28 @@ def make_run_fixture() -> MakeRun:
 
 
 @pytest.fixture(scope="session")
+def table_of() -> TableOf:
+    """The table of results of one setup; those of one name are seeds of one row, `joint` is an upper bound."""
+
+    def make(*results: RunResult) -> ResultTable:
+        runs = []
+        for result in results:
+            bound = result.name == "joint"
+            runs.append(Run(result=result, group=result.name, bound=bound, compared_in=STEPS if bound else None))
+        (table,) = make_tables(runs)
+        return table
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def runs() -> list[RunResult]:
     return [make_run("ipseg"), make_run("finetune", 0.7, 0.2), make_run("<i>ablated</i>", 0.55, 0.7)]
+
+
+@pytest.fixture(scope="session")
+def joint() -> RunResult:
+    return make_run("joint", steps=(NAMES[1:],))
 
 
 @pytest.fixture(scope="session")
@@ -56,5 +78,5 @@ def gallery(runs: list[RunResult]) -> Gallery:
     image = random.integers(0, 256, (40, 56, 3), dtype=np.uint8)
     truth = random.integers(0, len(NAMES), (40, 56)).astype(np.uint8)
     truth[:4] = 255
-    maps = [np.where(truth <= last, truth, 0) for last in (3, 4, 6)]
-    return Gallery(NAMES, [SceneRow(image, truth, {run.name: maps for run in runs})])
+    maps = {step: np.where(truth <= last, truth, 0) for step, last in enumerate((3, 4, 6))}
+    return Gallery(NAMES, [GalleryImage("old/one: cat & dog", image, truth, {run.name: maps for run in runs})])

@@ -9,8 +9,8 @@ from PIL import Image
 
 from ipseg.errors import UserError
 from ipseg.report import overlay as module
-from ipseg.report.overlay import grid, heatmap, legend_entries, overlay, with_legend
-from ipseg.report.palette import colours
+from ipseg.report.overlay import grid, heatmap, legend_entries, outline_errors, overlay, with_legend
+from ipseg.report.palette import colors
 
 NAMES = ["background", "cat", "dog", "bus"]
 label_maps = arrays(
@@ -34,7 +34,7 @@ def test_a_class_moves_pixels_towards_its_colour_and_its_border_is_darker():
     labels = np.zeros((20, 20), np.uint8)
     labels[5:15, 5:15] = 1
     drawn = np.asarray(overlay(np.full((20, 20, 3), 200, np.uint8), labels, NAMES)).astype(int)
-    assert np.allclose(drawn[10, 10], 0.45 * 200 + 0.55 * colours(2)[1], atol=1)
+    assert np.allclose(drawn[10, 10], 0.45 * 200 + 0.55 * colors(2)[1], atol=1)
     assert drawn[5, 10].sum() < drawn[10, 10].sum()
 
 
@@ -62,7 +62,7 @@ def test_the_legend_lists_exactly_the_classes_that_are_there(labels):
 
 @pytest.mark.parametrize("size", [(1, 1), (96, 96), (30, 200), (2000, 1500)])
 def test_a_legend_shows_every_colour_below_a_picture_of_any_size(size):
-    entries = [(tuple(colour), f"class {i} " + "x" * 3 * i) for i, colour in enumerate(colours(30).tolist())]
+    entries = [(tuple(colour), f"class {i} " + "x" * 3 * i) for i, colour in enumerate(colors(30).tolist())]
     sheet = with_legend(Image.new("RGB", size, "white"), entries)
     assert sheet.width >= 320
     shown = {colour for _, colour in sheet.getcolors(sheet.width * sheet.height) or []}
@@ -91,7 +91,29 @@ def test_a_heat_map_grows_lighter_and_greys_what_is_unknown():
     light = pixels[:5] @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(light) > 0).all()
     assert pixels[5].tolist() == pixels[4].tolist()
-    assert pixels[6].tolist() == colours(256)[255].tolist()
+    assert pixels[6].tolist() == colors()[255].tolist()
+
+
+def marks(wrong: np.ndarray) -> np.ndarray:
+    return np.asarray(outline_errors(Image.new("RGB", wrong.shape[::-1], "red"), wrong))[..., 2] > 0
+
+
+def test_a_wrong_region_is_outlined_and_nothing_else():
+    wrong = np.zeros((40, 40), bool)
+    assert not marks(wrong).any()
+    wrong[10:30, 10:30] = True
+    outlined = marks(wrong)
+    assert outlined[10, 15]
+    assert outlined[29, 15]
+    assert not outlined[:8].any()
+    assert not outlined[:, 32:].any()
+    assert not outlined[15:25, 15:25].any()
+
+
+def test_an_edge_that_is_one_pixel_off_is_not_outlined():
+    wrong = np.zeros((40, 40), bool)
+    wrong[10:30, 10] = wrong[10, 10:30] = True
+    assert not marks(wrong).any()
 
 
 LETTERS = "üéßøяα–…"

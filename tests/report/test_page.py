@@ -1,3 +1,5 @@
+"""The page: every section is there or named as missing; names are text; it needs nothing but itself."""
+
 from __future__ import annotations
 
 import re
@@ -10,25 +12,22 @@ import numpy as np
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.evaluation.results import RunResult
-from ipseg.report.chapter import Chapter, Gallery, SceneRow
-from ipseg.report.groups import sections_of
-from ipseg.report.page import render
+from ipseg.report.compare import Run, make_tables
+from ipseg.report.page import Chapter, Gallery, GalleryImage, MemorySummary, differing_settings, expected, render
 
-
-def render_page(title: str, intro: str, results: list[RunResult], gallery: Gallery, facts: dict[str, str]) -> str:
-    """The page of results that stand for themselves."""
-    return render(title, intro, [Chapter(section=section, gallery=gallery) for section in sections_of(results)], facts)
+SECTIONS = ["Results", "Class IoU", "Confusions", "Image-level accuracy", "Predictions", "Replay memory",
+            "Training losses", "Settings that differ", "Not shown"]  # fmt: skip
 
 
 class Reader(HTMLParser):
-    """What a page says and where its links lead."""
+    """Text, tags, headings and links of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.text: list[str] = []
         self.links: list[str] = []
         self.tags: list[str] = []
+        self.headings: list[str] = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
@@ -36,12 +35,51 @@ class Reader(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
 
     def handle_data(self, data):
-        self.said.append(data)
+        self.text.append(data)
+        if self.tags and re.fullmatch("h[1-3]", self.tags[-1]) and data.strip():
+            self.headings.append(data)
 
 
-@pytest.fixture(scope="session")
-def page(runs, gallery) -> str:
-    return render_page("Title <script>", "One.\n\nTwo & three.", runs, gallery, {"seed": "0", "command": "ipseg demo"})
+def with_everything(run, **settings):
+    """The run with all that a new one stores."""
+    names = list(run.steps[-1].iou)
+    matrix = {name: {name: 60, names[i - 1]: 40} for i, name in enumerate(names)}
+    accuracy = {"all": {"posterior": 0.5, "pixel": 0.25, "both": 0.5}}
+    steps = [replace(step, image_accuracy=accuracy, confusion=matrix) for step in run.steps]
+    return Run(result=replace(run, steps=tuple(steps)), group=run.name, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def chapter(gallery, make_run):
+    runs = [with_everything(make_run("ipseg"), **{"memory.size": 9, "method.alpha_nf": 0.4}),
+            with_everything(make_run("<i>other</i>", 0.5, 0.5), **{"memory.size": 0})]  # fmt: skip
+    image = gallery.images[0]
+    truth = np.zeros_like(image.truth)
+    truth[10:30, 10:30] = 1
+    maps = {0: np.zeros_like(truth), 1: truth, 2: truth}
+    shown = [("old/one: cat & dog", np.zeros((30, 40, 3), np.uint8))]
+    return Chapter(
+        table=make_tables(runs)[0],
+        gallery=replace(gallery, images=[replace(image, truth=truth, predictions={"ipseg": maps})]),
+        memories={"ipseg": MemorySummary(size=9, classes={"cat": 4, "bus": 2}, shown=shown, note="1 of 9 is shown.")},
+        losses={"ipseg": {"sum": [(0.5, 2.0), (1.0, 1.0)], "temporary": [(0.5, 2.0), (1.0, 1.0)]}},
+        missing=["Replay memory of <i>other</i>: it keeps no images."],
+    )
+
+
+@pytest.fixture(scope="module")
+def page(chapter) -> str:
+    return render("Title <script>", [chapter], {"seeds": "0", "command": "ipseg demo"}, intro="Two & three.")
+
+
+def alone(make_run, *results, **fields) -> str:
+    """A page of results without anything beside them."""
+    runs = [Run(result=result, group=result.name) for result in results]
+    return render("t", [Chapter(table=table, **fields) for table in make_tables(runs)], {})
+
+
+def test_results_come_first_and_provenance_last(page):
+    assert Reader(page).headings == ["Title <script>", "scenes/3-1 overlap", *SECTIONS, "Provenance"]
 
 
 def test_a_page_needs_nothing_but_itself(page):
@@ -59,75 +97,31 @@ def test_a_page_needs_nothing_but_itself(page):
 
 
 def test_names_are_text_and_never_markup(page):
-    tags = Reader(page).tags
-    assert "i" not in tags
-    assert tags.count("script") == 1
+    assert not {"i", "script"} & set(Reader(page).tags)
+    assert "&lt;i&gt;other&lt;/i&gt;" in page
     assert "<b>dog" not in page
     assert "&lt;b&gt;dog&lt;/b&gt;" in page
 
 
-def test_every_run_class_step_and_fact_is_on_the_page(page, runs, gallery):
-    said = " ".join(Reader(page).said)
-    for word in (*(run.name for run in runs), *gallery.names, "Step 0", "Step 2", "Two & three.", "seed", "ipseg demo"):
-        assert word in said
+def test_every_run_class_and_fact_is_on_the_page(page, chapter):
+    text = " ".join(Reader(page).text)
+    for word in (*(row.name for row in chapter.table.rows), *chapter.gallery.names, "Two & three.", "ipseg demo"):
+        assert word in text
 
 
-def test_every_run_has_a_picture_for_every_step(page, runs):
-    for run in runs:
-        name = run.name.replace("<", "&lt;").replace(">", "&gt;")
-        assert [page.count(f'alt="{name} after step {step}:') for step in range(3)] == [1, 1, 1]
+def test_every_image_and_figure_has_an_alternative_text(page):
+    images, figures = re.findall(r"<img [^>]*>", page), re.findall(r"<svg [^>]*>", page)
+    assert len(images) == 6
+    assert all(re.search(r'alt="[^"]+"', tag) for tag in images)
+    assert len(figures) == 9
+    assert all('role="img" aria-label="' in tag for tag in figures)
 
 
-def test_a_page_stays_small(runs, make_run, gallery):
-    random = np.random.default_rng(0)
-    blobs = np.kron(random.integers(0, 7, (8, 8)), np.ones((16, 16), int))
-    image = random.integers(0, 256, (128, 128, 3), dtype=np.uint8)  # noise: the worst there is to store
-    scene = SceneRow(image, blobs, {run.name: [blobs] * 6 for run in runs})
-    six = tuple((name,) for name in gallery.names[1:])
-    results = [make_run(run.name, steps=six) for run in runs]
-    assert len(render_page("t", "i", results, Gallery(gallery.names, [scene] * 4), {}).encode()) < 1_500_000
-
-
-def test_a_photograph_is_stored_smaller_than_it_came(runs, gallery):
-    image = np.full((900, 1600, 3), 90, np.uint8)
-    labels = np.full((900, 1600), 2)
-    page = render_page("t", "", runs, Gallery(gallery.names, [SceneRow(image, labels, {})]), {})
-    assert "data:image/jpeg" in page
-    assert 'alt="truth: car"' in page
-
-
-def test_a_run_that_learned_at_once_stands_below_the_last_step(runs, gallery, make_run):
-    scene = gallery.scenes[0]
-    joint = make_run("joint", steps=(gallery.names[1:],))
-    scene = replace(scene, predictions={**scene.predictions, "joint": [scene.truth]})
-    page = render_page("t", "", [*runs, joint], Gallery(gallery.names, [scene]), {})
-    assert 'alt="joint after step 2:' in page
-
-
-def test_the_figure_of_an_unfinished_run_says_that_it_is_not_the_last(runs, gallery, make_run):
-    half = make_run("half", info={"steps": 7})
-    assert render_page("t", "", [*runs, half], Gallery(gallery.names), {}).count("so far, of the classes") == 1
-    assert "so far, of the classes" not in render_page("t", "", runs, Gallery(gallery.names), {})
-
-
-def test_a_page_without_pictures_or_results_is_still_a_page():
-    page = render_page("Nothing yet", "", [], Gallery(["background"]), {})
-    assert "Nothing yet" in page
-    assert "What it sees" not in page
-
-
-def test_a_prediction_of_another_size_is_refused(runs, gallery):
-    scene = replace(gallery.scenes[0], predictions={"ipseg": [np.zeros((3, 3), int)]})
-    with pytest.raises(UserError, match="do not fit"):
-        render_page("t", "", runs, Gallery(gallery.names, [scene]), {})
-
-
-def test_the_legend_of_the_pictures_names_only_what_they_show(runs, gallery):
-    image, labels = np.zeros((8, 8, 3), np.uint8), np.full((8, 8), 2)
-    page = render_page("t", "", runs, Gallery(gallery.names, [SceneRow(image, labels, {})]), {})
-    legend = page.split("What it sees")[1].split("<label")[0]
-    assert "</span>car" in legend
-    assert "</span>person" not in legend
+def test_wide_content_is_reached_by_keyboard_and_has_a_name_of_its_own(page):
+    boxes = re.findall(r'<div class="[^"]*scroll"([^>]*)>', page)
+    assert boxes
+    assert all('tabindex="0" role="region" aria-label="' in box for box in boxes)
+    assert len(set(boxes)) == len(boxes)
 
 
 def test_headings_go_down_one_level_at_a_time(page):
@@ -136,31 +130,119 @@ def test_headings_go_down_one_level_at_a_time(page):
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_what_may_be_cut_off_is_reached_by_keyboard_and_has_a_name(page):
-    boxes = re.findall(r'<div class="[^"]*scroll"[^>]*>', page)
-    assert boxes
-    assert all('tabindex="0" role="region" aria-label="' in box for box in boxes)
+def test_every_prediction_has_its_classes_and_its_error(page):
+    assert re.findall(r'alt="ipseg after step \d: ([^"]+)"', page) == [
+        "nothing, 18 % wrong", "person, 0 % wrong", "person, 0 % wrong",
+    ]  # fmt: skip
 
 
-def test_a_large_figure_never_stands_without_its_percent_sign(runs, gallery, make_run):
-    page = render_page("t", "", [*runs, make_run("ipseg", 0.4, seed=1)], Gallery(gallery.names), {})
-    figures = re.findall(r'<div class="figure">(.*?)</div>', page)
-    assert [re.sub(r"[\d.]+", "N", figure) for figure in figures] == [
-        "<b>N</b><wbr><small>± N %</small>",  # too long for a narrow card: it breaks before ±
-        "<b>N</b><small>%</small>",
-        "<b>N</b><small>%</small>",
-    ]
-    rule = re.search(r"\.headlines \.figure {([^}]*)}", page)
-    assert rule
-    assert "white-space: nowrap" in rule[1]
-    assert "inline-block" not in page.split(".headlines .figure small {")[1].split("}")[0]  # breaks go around such
+def test_a_class_that_is_not_learned_yet_should_be_background_or_is_ignored():
+    truth, names = np.array([[0, 1, 2, 255]], np.uint8), ("background", "cow", "horse")
+    assert expected(truth, names, {"background": 1, "cow": 1}).tolist() == [[0, 1, 0, 255]]
+    assert expected(truth, names, {"background": 1, "cow": 1}, unseen=255).tolist() == [[0, 1, 255, 255]]
+
+
+def test_the_classes_have_their_iou_their_step_and_what_they_lost(make_run):
+    table = alone(make_run, make_run("a", 0.6, 0.5)).split('class="iou"')[1].split("</table>")[0]
+    rows = [re.findall(r">([^<>\n]+)<", row) for row in table.split("<tr>")[2:]]
+    found = {row[0]: [text.strip() for text in row[1:] if text.strip()] for row in rows}
+    assert found["person"] == ["0", "15.0", "−45.0"]
+    assert found["sofa"] == ["2", "60.0"]
+
+
+def test_the_worst_confusions_are_listed(page):
+    assert "car → person 40&nbsp;%, person → car 0&nbsp;%" in page
+
+
+def test_settings_that_one_method_alone_has_are_no_difference(page):
+    table = page.split('class="settings"')[1].split("</table>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", table) == ["9", "0"]
+    assert differing_settings([{"a": True}, {"a": None}, {}]) == [("a", ["true", "null", "–"])]
+
+
+def test_the_memory_is_shown_with_its_classes(page):
+    memory = page.split(">Replay memory<")[1].split("<h3>")[0]
+    assert 'alt="old/one: cat &amp; dog"' in memory
+    assert ": 9 images" in memory
+    assert "1 of 9 is shown." in memory
+
+
+def test_old_results_alone_make_a_page_that_says_what_is_missing(make_run):
+    page = alone(make_run, make_run("old"))
+    assert Reader(page).headings == ["t", "scenes/3-1 overlap", "Results", "Class IoU", "Not shown"]
+    missing = page.split("Not shown")[1]
+    assert "Confusion matrix of old: the results do not have it." in missing
+    assert "Image-level accuracy: the results do not have it." in missing
+
+
+def test_scenarios_are_chapters(make_run):
+    page = alone(make_run, make_run(), make_run(scenario="scenes/2-2"))
+    assert {"scenes/3-1 overlap", "scenes/2-2 overlap"} <= set(Reader(page).headings)
+
+
+def test_the_curves_explain_the_marks_that_they_have(make_run, joint, table_of):
+    def explained(*results):
+        page = render("t", [Chapter(table=table_of(*results))], {})
+        return page.split(">Results<")[1].split("<h3>")[0]
+
+    plain = explained(make_run(), make_run("other", 0.4))
+    assert not any(word in plain for word in ("Bands:", "Dashed:", "Dots without"))
+    assert "Bands: one standard deviation over seeds" in explained(make_run(), make_run(quality=0.4, seed=1))
+    assert "Dashed: a bound" in explained(make_run(), joint)
+
+
+def test_joint_training_and_unfinished_runs_are_on_the_page(make_run, joint, table_of):
+    page = render("t", [Chapter(table=table_of(make_run(), make_run("half", info={"steps": 5}), joint))], {})
+    assert "half (seed 0: 3 of 5 steps)" in page
+    assert "joint †" in page
+
+
+def test_rows_that_are_not_plotted_are_in_the_table_and_counted(make_run, table_of):
+    page = render("t", [Chapter(table=table_of(*(make_run(f"run {i}", (i + 1) / 100) for i in range(9))))], {})
+    assert "Figures of all rows: they show 8 of them." in page
+    assert ">run 0</th>" in page
+
+
+def test_a_matrix_of_many_classes_is_cut_and_says_so(make_run):
+    names = tuple(f"class {i}" for i in range(40))
+    run = with_everything(make_run(steps=(names[:20], names[20:])))
+    page = render("t", [Chapter(table=make_tables([run])[0])], {})
+    assert "24 of 41 classes, those with most wrong pixels" in page
+
+
+def test_a_page_stays_small(runs, gallery, table_of):
+    random = np.random.default_rng(0)
+    blobs = np.kron(random.integers(0, 7, (8, 8)), np.ones((16, 16), int))
+    noise = random.integers(0, 256, (128, 128, 3), dtype=np.uint8)  # the worst there is to store
+    maps = {run.name: dict.fromkeys(range(3), blobs) for run in runs}
+    images = [GalleryImage(f"image {i}", noise, blobs, maps) for i in range(4)]
+    page = render("t", [Chapter(table=table_of(*runs), gallery=Gallery(gallery.names, images))], {})
+    assert len(page.encode()) < 4_000_000
+
+
+def test_a_photograph_is_scaled_down_and_the_legend_names_only_what_is_shown(runs, gallery, table_of):
+    image = GalleryImage("photo", np.full((900, 1600, 3), 90, np.uint8), np.full((900, 1600), 2))
+    page = render("t", [Chapter(table=table_of(*runs), gallery=Gallery(gallery.names, [image]))], {})
+    assert 'alt="ground truth: car"' in page
+    legend = page.split('class="legend"')[1].split("</div>")[0]
+    assert "car" in legend
+    assert "person" not in legend
+    assert len(page) < 400_000
+
+
+def test_a_prediction_of_another_size_is_refused(runs, gallery, table_of):
+    image = replace(gallery.images[0], predictions={"ipseg": {0: np.zeros((3, 3), int)}})
+    with pytest.raises(UserError, match="do not fit"):
+        render("t", [Chapter(table=table_of(*runs), gallery=replace(gallery, images=[image]))], {})
+
+
+def test_a_page_without_results_is_still_a_page():
+    page = render("Nothing yet", [], {})
+    assert "Nothing yet" in page
+    assert "Predictions" not in page
 
 
 def test_a_mark_never_stands_on_another_line_than_its_name(page):
     rule = re.search(r"^\.mark {([^}]*)}", page, re.MULTILINE)
     assert rule
     assert "display" not in rule[1]  # a line may break beside an inline-block, not beside an inline
-
-
-def test_a_plot_that_is_taller_than_a_sheet_is_printed_whole(page):
-    assert ".plots svg { max-height: 23cm; }" in page.split("@media print")[1]

@@ -7,32 +7,32 @@ import pytest
 from PIL import Image
 
 from ipseg.errors import UserError
-from ipseg.report.palette import IGNORE, colours, indexed_image
+from ipseg.report.palette import IGNORE, colors, indexed_image
 
 
-def test_no_two_labels_share_a_colour():
-    assert len(np.unique(colours(256), axis=0)) == 256
+def test_no_two_labels_share_a_color():
+    assert len(np.unique(colors(256), axis=0)) == 256
 
 
 def test_background_is_black_and_ignored_is_light_grey():
-    assert colours(256)[0].tolist() == [0, 0, 0]
-    red, green, blue = colours(256)[IGNORE].tolist()
+    assert colors(256)[0].tolist() == [0, 0, 0]
+    red, green, blue = colors(256)[IGNORE].tolist()
     assert red == green == blue > 180
 
 
 @pytest.mark.parametrize("n", [1, 2, 21, 151])
-def test_a_class_keeps_its_colour_however_many_others_there_are(n):
-    assert np.array_equal(colours(n), colours(256)[:n])
+def test_a_class_keeps_its_color_however_many_others_there_are(n):
+    assert np.array_equal(colors(n), colors(256)[:n])
 
 
-def test_colours_never_change_from_release_to_release():
-    chosen = ["".join(f"{part:02x}" for part in colour) for colour in colours(256)[[1, 2, 13, 14, 20, 100, 254]]]
+def test_colors_never_change_from_release_to_release():
+    chosen = ["".join(f"{part:02x}" for part in color) for color in colors(256)[[1, 2, 13, 14, 20, 100, 254]]]
     assert chosen == ["56b4e9", "e69f00", "3b2c9a", "0000ff", "00f0ff", "8778c3", "b4f0b4"]
 
 
-def test_a_palette_cannot_hold_more_colours_than_a_byte_counts():
+def test_a_palette_cannot_hold_more_colors_than_a_byte_counts():
     with pytest.raises(UserError, match="257"):
-        colours(257)
+        colors(257)
 
 
 def test_a_png_gives_back_every_label_that_was_written(tmp_path: Path):
@@ -41,7 +41,7 @@ def test_a_png_gives_back_every_label_that_was_written(tmp_path: Path):
     with Image.open(tmp_path / "labels.png") as picture:
         assert picture.mode == "P"
         assert np.array_equal(np.asarray(picture), labels)
-        assert np.array_equal(np.asarray(picture.convert("RGB")).reshape(256, 3), colours(256))
+        assert np.array_equal(np.asarray(picture.convert("RGB")).reshape(256, 3), colors(256))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
 from ipseg.progress import Terminal
-from ipseg.report.compare_formats import rich_tables
+from ipseg.report.formats import rich_tables
 
 RECIPE = "scenes_3-1_ipseg"
 SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.val=100",

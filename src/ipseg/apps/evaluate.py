@@ -23,7 +23,7 @@ from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.progress import silence
-from ipseg.report.rows import percent
+from ipseg.report.compare import percent
 
 
 def evaluate_again(

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from ipseg.report.overlay import DARKER, Entry, fitted, font, grid, hatching, heatmap, outline, with_legend
-from ipseg.report.palette import colours
+from ipseg.report.overlay import DARKER, LegendEntry, fitted, font, grid, hatching, heatmap, outline, with_legend
+from ipseg.report.palette import colors
 
 IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT = range(255, 260)
 """What a map may hold beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient, none."""
-SPECIAL: dict[int, Entry] = {
+SPECIAL: dict[int, LegendEntry] = {
     PURE: ((62, 68, 84), "c'_b  pure background"),
     UNKNOWN_THING: ((255, 61, 190), "c'_u  unknown object"),
     OTHER: ((246, 246, 240), "c_f  other foreground"),
@@ -69,7 +69,7 @@ def painted(view: View, labels: NDArray[np.integer], caption: str) -> Panel:
 
 def _paint(image: NDArray[np.uint8], labels: NDArray[np.integer]) -> NDArray[np.uint8]:
     special = [SPECIAL[label][0] for label in range(IGNORED + 1, SALIENT + 1)]
-    table = np.concatenate([colours(256), special]).astype(float)
+    table = np.concatenate([colors(), special]).astype(float)
     share = np.full(len(table), 0.72)
     share[0], share[IGNORED:] = 0, 0.86
     strength, colour = share[labels], table[labels]
@@ -100,7 +100,7 @@ def bars(view: View, posterior: Mapping[str, float], caption: str) -> Panel:
     start, end = round(WIDTH * 0.42), WIDTH - 40
     for row, name in enumerate(names):
         middle = line * (row + 0.5)
-        colour = tuple(colours(256)[view.classes.index(name)].tolist())
+        colour = tuple(colors()[view.classes.index(name)].tolist())
         draw.text((start - 8, middle), fitted(name, face, start - 10), _INK, face, anchor="rm")
         for right, fill in ((end, _TRACK), (start + (end - start) * posterior[name], colour)):
             draw.rounded_rectangle((start, middle - line * 0.28, max(right, start + 1), middle + line * 0.28), 2, fill)
@@ -157,7 +157,7 @@ def sheet(view: View, rows: Mapping[str, list[Panel]], special: Sequence[int]) -
     body = grid(list(rows.values()), [""] * columns, list(rows))
     ImageDraw.Draw(body).text((12, 8), fitted(view.title, font(17), body.width - 24), _INK, font(17))
     entries = [SPECIAL[label] for label in special]
-    entries += [(tuple(colours(256)[label].tolist()), name) for label, name in enumerate(view.classes) if label]
+    entries += [(tuple(colors()[label].tolist()), name) for label, name in enumerate(view.classes) if label]
     return _stacked(body, with_legend(Image.new("RGB", (min(body.width, _LEGEND), 1), "white"), entries))
 
 

@@ -32,7 +32,7 @@ from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
 from ipseg.methods.base import Method
 from ipseg.progress import Meter, silence
-from ipseg.report.rows import percent
+from ipseg.report.compare import percent
 from ipseg.scenario.split import Scenario
 
 Pair = dict[str, float | None]

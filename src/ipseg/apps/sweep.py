@@ -31,8 +31,8 @@ from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_plain, require_no_link, write_json, write_text
 from ipseg.parsing import MOST_JSON, parse_json
-from ipseg.report.compare import Section
-from ipseg.report.compare_formats import as_json, markdown
+from ipseg.report.compare import ResultTable
+from ipseg.report.formats import as_json, markdown
 
 VERSION = 1
 
@@ -83,7 +83,7 @@ class Sweep:
             schedule.run(view.tell)
         return jobs
 
-    def table(self) -> list[Section]:
+    def table(self) -> list[ResultTable]:
         """Put what is there side by side, and write it as Markdown and JSON."""
         done = [run.folder.path for run in self.plan if (run.folder.path / "results.json").is_file()]
         if not done:

@@ -18,7 +18,7 @@ from ipseg.apps.sweep_schedule import Job, Progress, State
 from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
-from ipseg.report.rows import percent
+from ipseg.report.compare import percent
 
 STYLES: dict[State, str] = {
     "finished": "green",

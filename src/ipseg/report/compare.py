@@ -1,243 +1,332 @@
-"""Runs side by side, as plain values: seeds as one row with mean and spread, scenarios apart, the paper beside them."""
+"""Tables of results: runs that differ only in their seeds form a row, comparable rows form a table."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ipseg.evaluation.results import RunResult
-from ipseg.report.names import row_names
-from ipseg.report.places import Place, Steps, home, place_of
-from ipseg.report.rows import COLUMNS, DAGGER, NUMBERS, Cell, is_best, numbers, percent
+from ipseg.evaluation.results import RunResult, StepResult, forgetting
 
-NEAREST = "≈"
+DAGGER, NEAREST = "†", "≈"
+COLUMNS = ("base", "new", "all", "harmonic", "average", "forgetting")
+LOWER_IS_BETTER = "forgetting"
+DEFINITIONS = (
+    "mIoU in percent after the last step: base of background and the classes of step 0, new of those of later steps; "
+    "harmonic: the harmonic mean of both; average: all, averaged over the steps",
+    "forgetting: how much of their best IoU background and the classes of earlier steps have lost; below zero they got "
+    "better",
+)
+"""Of the columns."""
+Steps = tuple[tuple[str, ...], ...]
+"""The new classes of every step."""
+
+
+class Cell(NamedTuple):
+    """A formatted number of a table."""
+
+    text: str
+    best: bool = False
+
+
+class Stat(NamedTuple):
+    """Over seeds, in percent. The standard deviation needs two of them."""
+
+    mean: float | None
+    std: float | None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Runs with the same setup are comparable. One name of a scenario may cover several: other classes or orders."""
+
+    scenario: str
+    setting: str
+    steps: Steps
+    measured: frozenset[str] = frozenset()
+    """Of grown runs: the classes that the last step's data annotates."""
+    held_out: float = 0.0
+    """The share of training images that was measured on, instead of the validation split."""
+
+    def continues(self, other: Setup) -> bool:
+        """Whether the steps begin like those of the other one, of an unfinished run."""
+        same = (self.scenario, self.setting, self.held_out) == (other.scenario, other.setting, other.held_out)
+        return same and self.steps[: len(other.steps)] == other.steps
+
+    @property
+    def classes(self) -> str:
+        """The classes of every step; of grown runs also the measured ones, where these are fewer."""
+        learned = [name for step in self.steps for name in step]
+        measured = [name for name in learned if name in self.measured]
+        partly = f"; measured: {_shortened(measured) or 'none'}" if self.measured and measured != learned else ""
+        return " + ".join(map(_shortened, self.steps)) + partly
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One run and what is known about it."""
+class Run:
+    """One run's results and recipe."""
 
     result: RunResult
     group: str
-    """Runs of one group differ in their seeds alone."""
+    """Runs of one group differ only in their seeds."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of its recipe, as `section.key`; nothing where there is only a results.json."""
+    """Its recipe as `section.key`; empty where there is only a results.json."""
     data_seed: int | None = None
-    """Of pictures that are drawn."""
+    """Of drawn scenes."""
     bound: bool = False
-    """It learned all classes at once: what can be reached, not a rival."""
+    """An upper bound: joint training."""
     paper: float | None = None
-    """What the paper measured over all classes, in percent, where the setting is the paper's."""
+    """The paper's mIoU over all classes in percent, where it has the same setting."""
     folder: Path | None = None
-    """The run's folder; none of results without one."""
     compared_in: Steps | None = None
-    """The steps of others that joint training stands beside. null: its own."""
+    """The steps of the runs that joint training is listed with; null: its own."""
 
     @property
     def nearest(self) -> bool:
-        """Whether `paper` is the nearest counterpart: its ablation does not say which heads it has without SD."""
+        """Whether `paper` is the nearest counterpart: the ablation without SD does not say which heads it has."""
         return self.paper is not None and self.settings.get("method.decoupling") is False
 
     @property
-    def held_out(self) -> float:
-        """The share of training pictures that it was measured on; 0: on validation pictures."""
-        return float(self.settings.get("evaluation.held_out") or 0)
+    def setup(self) -> Setup:
+        """The table that it belongs to."""
+        result = self.result
+        steps = tuple(step.new for step in result.steps) if self.compared_in is None else self.compared_in
+        measured = result.steps[-1].measured if result.grown and result.steps else frozenset()
+        held_out = float(self.settings.get("evaluation.held_out") or 0)
+        return Setup(result.scenario, result.setting, steps, measured, held_out)
 
-    @property
-    def place(self) -> Place:
-        """Where it belongs."""
-        return place_of(self.result, self.compared_in, self.held_out)
+    @cached_property
+    def scores(self) -> dict[str, float | None]:
+        """COLUMNS of the last step, as fractions. An upper bound has one step, so nothing over steps."""
+        final = self.result.final()
+        scores = {column: final.get("miou", {}).get(column) for column in COLUMNS[:4]}
+        over_steps = {"average": final.get("average"), "forgetting": final.get("forgetting_mean")}
+        return scores | (dict.fromkeys(over_steps) if self.bound else over_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """One row: what was measured with one group of settings, over its seeds."""
+class TableRow:
+    """Mean and standard deviation over the runs of one group, or one unfinished run."""
 
     name: str
-    method: str
-    seeds: tuple[int, ...]
-    means: Mapping[str, float | None]
-    spreads: Mapping[str, float | None]
-    """The standard deviation over seeds; none of a single one."""
-    cells: tuple[Cell, ...] = ()
-    """In the order of COLUMNS."""
-    oracle: tuple[str, ...] = ()
-    bound: bool = False
+    runs: tuple[Run, ...]
     state: str = ""
-    """How far an unfinished run is; its numbers are not told."""
-    paper: float | None = None
-    entries: tuple[Entry, ...] = ()
-    """The runs that it stands for."""
+    """How far an unfinished run is; it has no numbers."""
 
     @property
-    def shown(self) -> str:
-        """Its name with what a reader must not overlook."""
+    def label(self) -> str:
+        """The name with a mark for bounds and the state of an unfinished run; unique in a table."""
         dagger = f" {DAGGER}" if self.oracle or self.bound else ""
         return self.name + dagger + (f" ({self.state})" if self.state else "")
 
     @property
-    def nearest(self) -> bool:
-        """Whether `paper` is a counterpart whose heads are not known to be the same."""
-        return self.entries[0].nearest
+    def results(self) -> list[RunResult]:
+        return [run.result for run in self.runs]
 
     @property
-    def rival(self) -> bool:
-        """Whether it may be the best."""
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.result.seed for run in self.runs)
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].result.method
+
+    @property
+    def oracle(self) -> tuple[str, ...]:
+        return self.runs[0].result.oracle
+
+    @property
+    def bound(self) -> bool:
+        return self.runs[0].bound
+
+    @property
+    def paper(self) -> float | None:
+        return None if self.state else self.runs[0].paper
+
+    @property
+    def nearest(self) -> bool:
+        return self.paper is not None and self.runs[0].nearest
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it may be the best of its table."""
         return not (self.oracle or self.bound or self.state)
+
+    @property
+    def measured_alike(self) -> bool:
+        """Whether its steps were measured on the same images and classes, so that a curve may connect them."""
+        return all(result.measured_alike for result in self.results)
+
+    @cached_property
+    def means(self) -> dict[str, float | None]:
+        """COLUMNS, as fractions."""
+        return {
+            column: None if self.state else mean_of([run.scores[column] for run in self.runs]) for column in COLUMNS
+        }
+
+    @cached_property
+    def spreads(self) -> dict[str, float | None]:
+        """The standard deviation over seeds; none of a single seed."""
+        return {c: None if self.state else std_of([run.scores[c] for run in self.runs]) for c in COLUMNS}
+
+    def over_steps(self, value: Callable[[StepResult], float | None]) -> list[Stat]:
+        """A number after every step that all seeds have finished, over the seeds that measured it."""
+        steps = zip(*(result.steps for result in self.results), strict=False)
+        return [_stat([value(step) for step in of_seeds]) for of_seeds in steps]
+
+    def iou(self) -> list[dict[str, float | None]]:
+        """The IoU of every class in percent, after every step."""
+        steps = zip(*(result.steps for result in self.results), strict=False)
+        return [{name: _stat([s.iou.get(name) for s in seeds]).mean for name in seeds[0].iou} for seeds in steps]
+
+    def forgetting(self) -> dict[str, float | None]:
+        """The points of IoU that each class has lost since its best step."""
+        lost = [forgetting(result.steps) for result in self.results if result.measured_alike]
+        return {name: _stat([one.get(name) for one in lost]).mean for name in lost[0]} if lost else {}
 
 
 @dataclass(frozen=True)
-class Section:
-    """The runs of one scenario."""
+class ResultTable:
+    """The rows of one setup: finished runs, then upper bounds, then unfinished runs."""
 
     scenario: str
     setting: str
-    lines: Sequence[Line]
+    rows: Sequence[TableRow]
     classes: str = ""
-    """What was learned step by step, where the scenario's name alone does not tell it from another section."""
+    """The classes of every step, where other tables have the same scenario."""
     held_out: float = 0.0
-    """The share of training pictures that it was measured on."""
 
     @property
     def title(self) -> str:
-        """What heads its table."""
-        where = f", measured on {100 * self.held_out:.3g} % of the training pictures" if self.held_out else ""
+        where = f", measured on {100 * self.held_out:.3g} % of the training images" if self.held_out else ""
         return f"{self.scenario}{f' ({self.classes})' if self.classes else ''} {self.setting}{where}"
 
     @property
     def has_paper(self) -> bool:
-        """Whether a row has a number of the paper."""
-        return any(line.paper is not None for line in self.lines)
+        return any(row.paper is not None for row in self.rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the cells of a row."""
+        return [*COLUMNS, "n", *(["paper"] if self.has_paper else [])]
+
+    def cells(self, row: TableRow) -> list[Cell]:
+        """COLUMNS, the number of seeds and, if any row has it, the paper's number."""
+        scores = [Cell(format_mean(row.means[c], row.spreads[c]), self._is_best(row, c)) for c in COLUMNS]
+        paper = "–" if row.paper is None else f"{NEAREST} " * row.nearest + f"{row.paper:.1f}"
+        return [*scores, Cell("–" if row.state else str(len(row.runs))), *([Cell(paper)] if self.has_paper else [])]
+
+    def _is_best(self, row: TableRow, column: str) -> bool:
+        """As printed: ties are all marked best. A single number is not."""
+        shown = {r.label: float(percent(v)) for r in self.rows if r.ranked and (v := r.means[column]) is not None}
+        best = min if column == LOWER_IS_BETTER else max
+        return row.label in shown and len(shown) > 1 and shown[row.label] == best(shown.values())
 
 
-def notes(sections: Sequence[Section]) -> list[str]:
-    """What a reader must know to read the tables."""
-    lines = [line for section in sections for line in section.lines]
-    said = list(NUMBERS)
-    if any(len(line.seeds) > 1 for line in lines):
-        said.append("mean ± standard deviation of n runs that differ in their seeds")
-    if any(line.bound for line in lines):
-        said.append(f"{DAGGER} learned all classes at once: a bound, not a rival")
-    seen = sorted({setting for line in lines for setting in line.oracle})
-    if seen:
-        said.append(f"{DAGGER} saw labels that a step must not see ({', '.join(seen)}): a bound, not a rival")
-    if any(line.state for line in lines):
-        said.append("a run that is not finished has no numbers here and counts nowhere")
-    results = [entry.result for line in lines for entry in line.entries]
-    if any(result.grown for result in results):
-        said.append("grown runs share a table only if they learned, and were measured on, the same classes")
-    elif len({(result.scenario, result.setting) for result in results}) < len(sections):
-        said.append("runs of one scenario share a table only if they learned the same classes in the same steps")
-    if any(result.complete and not result.measured_alike for result in results):
-        said.append(
-            "average and forgetting of a grown run are empty where its steps were measured on different pictures or "
-            "classes: such numbers do not belong together"
-        )
-    if any(section.has_paper for section in sections):
-        said.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
-    if any(line.nearest for line in lines):
-        said.append(f"{NEAREST} nearest counterpart: the paper does not say which heads its ablation has without SD")
-    return said
+def make_tables(runs: Sequence[Run]) -> list[ResultTable]:
+    """A table for every setup, in order of appearance; an unfinished run joins the longest that it may become."""
+    setups = [run.setup for run in runs]
+    members: dict[Setup, list[Run]] = {}
+    for run, own in zip(runs, setups, strict=True):
+        known = [own] if run.result.complete else [own, *(setup for setup in setups if setup.continues(own))]
+        members.setdefault(max(known, key=lambda setup: len(setup.steps)), []).append(run)
+    often = Counter((setup.scenario, setup.setting, setup.held_out) for setup in members)
+    tables = []
+    for setup, found in members.items():
+        ambiguous = often[setup.scenario, setup.setting, setup.held_out] > 1 or found[0].result.grown
+        classes = setup.classes if ambiguous else ""
+        tables.append(ResultTable(setup.scenario, setup.setting, _make_rows(found), classes, setup.held_out))
+    return tables
 
 
-def sections(entries: Sequence[Entry]) -> list[Section]:
-    """A section a scenario, in the order in which they come; in each the rows, bounds and unfinished runs last."""
-    own = [entry.place for entry in entries]
-    places: dict[Place, list[Entry]] = {}
-    for entry, place in zip(entries, own, strict=True):
-        places.setdefault(home(entry.result, place, own), []).append(entry)
-    names = Counter((place.scenario, place.setting, place.held_out) for place in places)
-    made = []
-    for place, found in places.items():
-        told = names[place.scenario, place.setting, place.held_out] > 1 or found[0].result.grown
-        classes = place.classes if told else ""
-        made.append(Section(place.scenario, place.setting, _lines(found), classes, place.held_out))
-    return made
-
-
-def _lines(entries: Sequence[Entry]) -> list[Line]:
-    names = row_names(entries)
-    groups = dict.fromkeys(entry.group for entry in entries if entry.result.complete)
-    finished = [
-        _line(names[group], [entry for entry in entries if entry.group == group and entry.result.complete])
+def _make_rows(runs: Sequence[Run]) -> list[TableRow]:
+    names, groups = _group_names(runs), dict.fromkeys(run.group for run in runs if run.result.complete)
+    rows = [
+        TableRow(name=names[group], runs=tuple(run for run in runs if run.group == group and run.result.complete))
         for group in groups
     ]
-    left = [_unfinished(names[entry.group], entry) for entry in entries if not entry.result.complete]
-    lines = _apart(sorted(finished, key=lambda line: line.bound) + left)
-    rivals = [dict(line.means) for line in lines if line.rival]
-    return [_with_cells(line, rivals) for line in lines]
-
-
-def _apart(lines: Sequence[Line]) -> list[Line]:
-    """No two rows have one name: a page finds by it what belongs to them."""
+    rows.sort(key=lambda row: row.bound)
+    for run in runs:
+        if not run.result.complete:
+            state = f"seed {run.result.seed}: {len(run.result.steps)} of {run.result.info.get('steps', '?')} steps"
+            rows.append(TableRow(name=names[run.group], runs=(run,), state=state))
     often: Counter[str] = Counter()
-    named = []
-    for line in lines:
-        often[line.shown] += 1
-        named.append(line if often[line.shown] == 1 else replace(line, name=f"{line.name} ({often[line.shown]})"))
-    return named
+    for index, row in enumerate(rows):
+        often[row.label] += 1
+        if often[row.label] > 1:
+            rows[index] = replace(row, name=f"{row.name} ({often[row.label]})")
+    return rows
 
 
-def _line(name: str, runs: Sequence[Entry]) -> Line:
-    first = runs[0]
-    measured = [_numbers(run) for run in runs]
-    values = {column: [run[column] for run in measured] for column in COLUMNS}
-    return Line(
-        name=name,
-        method=first.result.method,
-        seeds=tuple(run.result.seed for run in runs),
-        means={column: mean_of(found) for column, found in values.items()},
-        spreads={column: spread_of(found) for column, found in values.items()},
-        oracle=first.result.oracle,
-        bound=first.bound,
-        paper=first.paper,
-        entries=tuple(runs),
-    )
+def _group_names(runs: Sequence[Run]) -> dict[str, str]:
+    """The name of each group's first run; groups of one name also list the settings that distinguish them."""
+    firsts = {run.group: run for run in reversed(runs)}
+    names = {}
+    for group, first in firsts.items():
+        namesakes = [run for run in firsts.values() if run.result.name == first.result.name]
+
+        def kinds(keys: Sequence[str], among: Sequence[Run] = namesakes) -> int:
+            """How many of them the keys tell apart; of a lone results.json no setting is known."""
+            having = [run for run in among if all(key in run.settings for key in keys)]
+            return len({tuple(str(run.settings[key]) for key in keys) for run in having})
+
+        keys: list[str] = []
+        for key in dict.fromkeys(key for run in namesakes for key in run.settings):
+            keys += [key] if kinds([*keys, key]) > kinds(keys) else []
+        listed = ", ".join(f"{key}={first.settings[key]}" for key in keys if key in first.settings)
+        names[group] = first.result.name + (f" [{listed}]" if listed else "")
+    return names
 
 
-def _unfinished(name: str, entry: Entry) -> Line:
-    nothing: dict[str, float | None] = dict.fromkeys(COLUMNS)
-    result = entry.result
-    state = f"seed {result.seed}: {len(result.steps)} of {result.info.get('steps', '?')} steps"
-    return Line(
-        name=name,
-        method=result.method,
-        seeds=(result.seed,),
-        means=nothing,
-        spreads=nothing,
-        oracle=result.oracle,
-        state=state,
-        entries=(entry,),
-    )
-
-
-def _numbers(run: Entry) -> dict[str, float | None]:
-    """A bound knows no steps, so it has no average over them."""
-    return numbers(run.result) | ({"average": None, "forgetting": None} if run.bound else {})
-
-
-def _with_cells(line: Line, rivals: Sequence[dict[str, float | None]]) -> Line:
-    cells = tuple(
-        Cell(
-            say(line.means[column], line.spreads[column]),
-            best=line.rival and is_best(column, dict(line.means), rivals),
+def notes(tables: Sequence[ResultTable]) -> list[str]:
+    """The definitions of the columns, and explanations of the marks that the tables have."""
+    rows = [row for table in tables for row in table.rows]
+    results = [result for row in rows for result in row.results]
+    found = list(DEFINITIONS)
+    if any(len(row.runs) > 1 for row in rows):
+        found.append("mean ± standard deviation of n runs that differ in their seeds")
+    if any(row.bound for row in rows):
+        found.append(f"{DAGGER} learned all classes at once: a bound, not a rival")
+    if oracle := sorted({setting for row in rows for setting in row.oracle}):
+        found.append(f"{DAGGER} saw labels that a step must not see ({', '.join(oracle)}): a bound, not a rival")
+    if any(row.state for row in rows):
+        found.append("a run that is not finished has no numbers here and counts nowhere")
+    if any(result.grown for result in results):
+        found.append("grown runs share a table only if they learned, and were measured on, the same classes")
+    elif len({(result.scenario, result.setting) for result in results}) < len(tables):
+        found.append("runs of one scenario share a table only if they learned the same classes in the same steps")
+    if any(result.complete and not result.measured_alike for result in results):
+        found.append(
+            "average and forgetting of a grown run are empty where its steps were measured on different images or "
+            "classes"
         )
-        for column in COLUMNS
-    )
-    return replace(line, cells=cells)
+    if any(table.has_paper for table in tables):
+        found.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
+    if any(row.nearest for row in rows):
+        found.append(f"{NEAREST} nearest counterpart: the paper does not say which heads its ablation has without SD")
+    return found
 
 
-def say(mean: float | None, spread: float | None) -> str:
-    """Mean and spread in percent.
+def percent(value: float | None) -> str:
+    """A fraction as a percentage with one decimal.
 
-    >>> say(0.6149, 0.012), say(0.6149, None), say(None, None)
-    ('61.5 ± 1.2', '61.5', '–')
+    >>> percent(0.6149), percent(None)
+    ('61.5', '–')
     """
-    return percent(mean) + ("" if spread is None else f" ± {percent(spread)}")
+    return "–" if value is None else f"{100 * value:.1f}".replace("-0.0", "0.0")
+
+
+def format_mean(mean: float | None, std: float | None = None) -> str:
+    """Mean and standard deviation in percent.
+
+    >>> format_mean(0.6149, 0.012), format_mean(0.6149)
+    ('61.5 ± 1.2', '61.5')
+    """
+    return percent(mean) + ("" if std is None else f" ± {percent(std)}")
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:
@@ -246,7 +335,22 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def spread_of(values: Sequence[float | None]) -> float | None:
+def std_of(values: Sequence[float | None]) -> float | None:
     """The standard deviation; none of a single value, or where one is missing."""
     known = [value for value in values if value is not None]
     return statistics.stdev(known) if len(known) == len(values) > 1 else None
+
+
+def _stat(values: Sequence[float | None]) -> Stat:
+    """Over the seeds that have the number: another seed's validation images may lack a class."""
+    known = [100 * value for value in values if value is not None]
+    return Stat(statistics.fmean(known) if known else None, statistics.stdev(known) if len(known) > 1 else None)
+
+
+def _shortened(names: Sequence[str], most: int = 8) -> str:
+    """The names, if they are few enough for a heading.
+
+    >>> _shortened(["cat", "dog", "cow"], most=2)
+    'cat and 2 more'
+    """
+    return ", ".join(names) if len(names) <= most else f"{names[0]} and {len(names) - 1} more"

@@ -1,37 +1,34 @@
-"""Pictures for people: a label map laid over its image, a legend below, contact sheets, heat maps."""
+"""Images for people: a label map over its image, outlines of errors, legends, contact sheets, heat maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
 
 from ipseg.errors import UserError
-from ipseg.report.palette import IGNORE, Bytes, as_labels, colours
+from ipseg.report.palette import IGNORE, Bytes, as_labels, colors
 from ipseg.visible import one_line
 
-Entry = tuple[Sequence[int], str]
-"""A line of a legend: colour and text."""
+LegendEntry = tuple[Sequence[int], str]
+"""Color and text."""
 
 DARKER = 0.55
-"""An outline is its class's colour times this."""
+"""An outline is its class's color times this."""
 STRIP = 256
 """Rows of an overlay that are drawn at a time."""
 _INK, _PAPER = (34, 38, 46), (255, 255, 255)
 _LEGIBLE = 320
-"""Pictures with a legend are made at least this wide."""
-_RAMP = ("0b0724", "3b0f70", "8c2981", "de4968", "fe9f6d", "fcfdbf")
-"""Dark to light in even steps of lightness, after matplotlib's magma."""
+"""Images with a legend are made at least this wide."""
 
 
 def overlay(image: Bytes, labels: NDArray[np.integer], names: Sequence[str], alpha: float = 0.55) -> Image.Image:
-    """The image with its classes in colour and outlined; background stays as it is, ignored pixels are hatched.
+    """The image with its classes in color and outlined; background stays as it is, ignored pixels are hatched.
 
-    names[0] is the background; `alpha` is how much of the colour covers the image.
+    names[0] is the background; `alpha` is the opacity of the colors.
     """
     labels = checked(image, labels, names)
     width, stripe = outline_width(labels.shape), stripe_width(labels.shape)
@@ -48,10 +45,10 @@ def _blend(image: Bytes, labels: Bytes, edge: NDArray[np.bool_], gaps: NDArray[n
     share = np.full(labels.shape, alpha)
     share[labels == 0] = 0
     share[(labels == IGNORE) & gaps] = 0.15
-    colour = colours(256)[labels] * 1.0
-    colour[edge] *= DARKER
+    color = colors()[labels] * 1.0
+    color[edge] *= DARKER
     share[edge] = max(alpha, 0.9)
-    blended: Bytes = (image + share[..., None] * (colour - image)).round().astype(np.uint8)
+    blended: Bytes = (image + share[..., None] * (color - image)).round().astype(np.uint8)
     return blended
 
 
@@ -100,14 +97,28 @@ def hatching(shape: tuple[int, ...], stripe: int | None = None, top: int = 0) ->
     return gaps
 
 
-def legend_entries(labels: NDArray[np.integer], names: Sequence[str]) -> list[Entry]:
-    """Colour and name of exactly the classes that the labels hold, in the order of learning; background has none."""
+def outline_errors(picture: Image.Image, wrong: NDArray[np.bool_]) -> Image.Image:
+    """White outlines of wrong regions; edges that are a pixel or two off are too thin to be outlined."""
+    radius, thick = max(1, round(min(wrong.shape) / 100)), max(1, round(min(wrong.shape) / 200))
+    mask = Image.fromarray(wrong.astype(np.uint8) * 255)
+    smaller, larger = ImageFilter.MinFilter(2 * radius + 1), ImageFilter.MaxFilter(2 * radius + 1)
+    regions = mask.filter(smaller).filter(larger)
+    line = ImageChops.subtract(regions, regions.filter(ImageFilter.MinFilter(2 * thick + 1)))
+    casing = ImageChops.subtract(regions.filter(ImageFilter.MaxFilter(2 * thick + 1)), regions)
+    marked = picture.copy()
+    marked.paste((20, 20, 20), mask=casing)  # white inside black is visible on every color and photograph
+    marked.paste((255, 255, 255), mask=line)
+    return marked
+
+
+def legend_entries(labels: NDArray[np.integer], names: Sequence[str]) -> list[LegendEntry]:
+    """Color and name of the classes in the labels, in the order of learning, without background."""
     texts = {**dict(enumerate(names)), IGNORE: "ignored"}
-    return [(tuple(colours(256)[label].tolist()), texts[label]) for label in np.unique(labels).tolist() if label]
+    return [(tuple(colors()[label].tolist()), texts[label]) for label in np.unique(labels).tolist() if label]
 
 
-def with_legend(picture: Image.Image, entries: Sequence[Entry]) -> Image.Image:
-    """The picture with its legend below it. A tiny picture is enlarged so that the legend can be read."""
+def with_legend(picture: Image.Image, entries: Sequence[LegendEntry]) -> Image.Image:
+    """The image with its legend below it. A tiny one is enlarged so that the legend can be read."""
     picture = _enlarged(picture, _LEGIBLE)
     if not entries:
         return picture
@@ -119,10 +130,10 @@ def with_legend(picture: Image.Image, entries: Sequence[Entry]) -> Image.Image:
     sheet = Image.new("RGB", (picture.width, picture.height + 2 * pad + line * (spots[-1][1] + 1)), _PAPER)
     sheet.paste(picture, (0, 0))
     draw = ImageDraw.Draw(sheet)
-    for (colour, _), (left, row, text) in zip(entries, spots, strict=True):
+    for (color, _), (left, row, text) in zip(entries, spots, strict=True):
         middle = picture.height + pad + line * row + line // 2
         box = (left, middle - size // 2, left + size, middle - size // 2 + size)
-        draw.rounded_rectangle(box, radius=size // 5, fill=(colour[0], colour[1], colour[2]), outline=(0, 0, 0))
+        draw.rounded_rectangle(box, radius=size // 5, fill=(color[0], color[1], color[2]), outline=(0, 0, 0))
         draw.text((left + size * 1.45, middle), text, fill=_INK, font=face, anchor="lm")
     return sheet
 
@@ -154,24 +165,21 @@ def grid(rows: list[list[Image.Image]], column_titles: Sequence[str], row_titles
 
 
 def heatmap(values: NDArray[np.floating]) -> Image.Image:
-    """Values from 0 (dark) to 1 (light) as colours; light grey where there is no value (NaN)."""
+    """Values from 0 (dark) to 1 (light) in colors; light grey where there is no value (NaN)."""
+    import matplotlib as mpl
+
     if values.ndim != 2:
         raise UserError(f"a heat map shows (height, width) values, not {values.shape}.")
-    anchors = np.array([list(bytes.fromhex(colour)) for colour in _RAMP])
-    places = np.linspace(0, 1, len(anchors))
-    known = np.nan_to_num(values, nan=0.0)
-    channels = [np.interp(known, places, anchors[:, channel]) for channel in range(3)]
-    pixels = np.stack(channels, axis=-1).round().astype(np.uint8)
-    pixels[np.isnan(values)] = colours(256)[IGNORE]
+    pixels = mpl.colormaps["magma"](np.clip(values, 0, 1), bytes=True)[..., :3].copy()
+    pixels[np.isnan(values)] = colors()[IGNORE]
     return Image.fromarray(pixels)
 
 
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """matplotlib's, for Pillow's own has no ü, я or α; found without the import, which takes long."""
-    spec = find_spec("matplotlib")
-    assert spec is not None  # we depend on it
-    assert spec.submodule_search_locations is not None
-    return ImageFont.truetype(Path(spec.submodule_search_locations[0], "mpl-data/fonts/ttf/DejaVuSans.ttf"), size)
+    """matplotlib's, for Pillow's own has no ü, я or α."""
+    import matplotlib as mpl
+
+    return ImageFont.truetype(Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), size)
 
 
 def _enlarged(picture: Image.Image, least: int) -> Image.Image:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -139,48 +138,3 @@ def _effective(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Without the settings of parts that are switched off."""
     idle = {f"method.{key}" for part, keys in PARTS.items() if not settings[f"method.{part}"] for key in keys}
     return {key: value for key, value in settings.items() if key not in idle}
-
-
-def contradictions() -> list[list[Number]]:
-    """Numbers that should be one and the same and are not.
-
-    Where a place does not name the backbone, its number must be that of one backbone or another.
-    """
-    same: dict[tuple[str, ...], list[Number]] = defaultdict(list)
-    for number in paper_numbers():
-        if number.measure != "cost" and number.last:
-            same[_measured(number)].append(number)
-    return [clash for numbers in same.values() for clash in _clashes(numbers)]
-
-
-def _measured(number: Number) -> tuple[str, ...]:
-    """What a number is of, the backbone apart."""
-    once = number.method == "joint" and number.group == "all"  # learned once, whatever scenario it stands beside
-    scenario = "joint" if once else number.scenario
-    what = (number.method, number.memory, number.changes, number.measure, number.group)
-    return (number.data, scenario, number.setting, *what)
-
-
-def _clashes(numbers: list[Number]) -> list[list[Number]]:
-    named = [number for number in numbers if number.backbone]
-    groups = [published(named, backbone=backbone) for backbone in dict.fromkeys(number.backbone for number in named)]
-    values = {number.value for number in named}
-    strays = [[*named, number] for number in numbers if named and not number.backbone and number.value not in values]
-    return [group for group in groups if len({number.value for number in group}) > 1] + strays
-
-
-def sums_that_fail(tolerance: float = 0.4) -> list[tuple[Number, float]]:
-    """Means over all classes that are not what base and new classes make them, and what they would be.
-
-    Numbers are rounded, and those of older methods leave the background out of one mean: hence the tolerance.
-    """
-    rows: dict[tuple[str, ...], dict[str, Number]] = defaultdict(dict)
-    for number in published(measure="miou"):
-        rows[(number.where, number.row, number.scenario, number.backbone)][number.group] = number
-    found = []
-    for row in rows.values():
-        if {"base", "new", "all"} <= set(row):
-            base, *later = (len(step.new) for step in describe(f"{row['all'].data}/{row['all'].scenario}").steps)
-            made = (row["base"].value * (base + 1) + row["new"].value * sum(later)) / (base + 1 + sum(later))
-            found += [(row["all"], made)] if abs(made - row["all"].value) > tolerance else []
-    return found

@@ -1,4 +1,4 @@
-"""What is taken for what: the worst pairs, in words."""
+"""The confusion matrix, and the pairs of classes that are confused most."""
 
 from __future__ import annotations
 
@@ -7,18 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipseg.report.lookalikes import (
-    Confusion,
-    Pair,
-    last_confusion,
-    look_alikes,
-    most_confused,
-    say_missed,
-    say_pair,
-)
+from ipseg.report.confusion import Confusion, Pair, last_confusion
 
 NAMES = ("background", "cow", "horse", "cat", "absent")
-ANIMALS = Confusion(
+ANIMALS = Confusion.of_counts(
     NAMES,
     np.array(
         [
@@ -33,40 +25,32 @@ ANIMALS = Confusion(
 
 
 def test_the_pair_that_is_mixed_up_most_comes_first_and_background_is_none():
-    pairs = look_alikes(ANIMALS)
+    pairs = ANIMALS.look_alikes()
     assert pairs == [Pair("horse", "cow", pytest.approx(0.4), pytest.approx(0.2))]
 
 
 def test_at_most_so_many_pairs_are_called_out():
     names = tuple(f"class {i}" for i in range(6))
-    muddle = Confusion(names, np.full((6, 6), 10))
-    assert [len(look_alikes(muddle, most)) for most in (1, 3, 99)] == [1, 3, 15]
+    muddle = Confusion.of_counts(names, np.full((6, 6), 10))
+    assert [len(muddle.look_alikes(most)) for most in (1, 3, 99)] == [1, 3, 15]
 
 
-def test_a_pair_is_said_in_words_with_the_worse_side_first():
-    (pair,) = look_alikes(ANIMALS)
-    assert say_pair(pair) == "40 % of horse is called cow, and 20 % of cow is called horse"
-    assert say_pair(replace(pair, second_as_first=0.0)) == "40 % of horse is called cow; hardly any cow is called horse"
-    assert "under 1 % of cow" in say_pair(replace(pair, second_as_first=0.007))
-
-
-def test_what_is_missed_is_told_apart_from_what_is_confused():
-    assert say_missed(ANIMALS, most=1) == "Most often missed: cat (90 % of it is called background)"
-    assert say_missed(Confusion(("background", "cow"), np.diag([5, 5]))) == ""
+def test_missed_classes_are_distinguished_from_confused_ones():
+    assert ANIMALS.missed(most=1) == [("cat", pytest.approx(0.9))]
+    assert Confusion.of_counts(("background", "cow"), np.diag([5, 5])).missed() == []
 
 
 def test_a_perfect_or_an_empty_model_has_no_look_alikes():
-    assert look_alikes(Confusion(NAMES, np.diag([5, 5, 5, 5, 0]))) == []
-    assert look_alikes(Confusion(NAMES, np.zeros((5, 5), int))) == []
+    assert Confusion.of_counts(NAMES, np.diag([5, 5, 5, 5, 0])).look_alikes() == []
+    assert Confusion.of_counts(NAMES, np.zeros((5, 5), int)).look_alikes() == []
 
 
 def test_a_large_matrix_is_cut_to_the_classes_with_most_errors():
-    assert most_confused(ANIMALS, 5) is ANIMALS
-    part = most_confused(ANIMALS, 2)
+    part = ANIMALS.worst(2)
     assert part.names == ("background", "cat")
-    assert part.counts.tolist() == [[9000, 0], [900, 99]]
     places = [ANIMALS.names.index(name) for name in part.names]
     assert part.shares.tolist() == ANIMALS.shares[np.ix_(places, places)].tolist()  # of all pixels, as the whole says
+    assert ANIMALS.worst(99).names == NAMES
 
 
 def test_seeds_are_counted_together_and_old_results_have_no_matrix(make_run):
@@ -77,5 +61,5 @@ def test_seeds_are_counted_together_and_old_results_have_no_matrix(make_run):
     found = last_confusion(runs)
     assert found is not None
     cat, bus = found.names.index("cat"), found.names.index("bus")
-    assert found.counts[cat, [cat, bus]].tolist() == [6, 3]
+    assert found.shares[cat, [cat, bus]].tolist() == [6 / 9, 3 / 9]
     assert last_confusion([runs[0], make_run(seed=3)]) is None

@@ -1,0 +1,185 @@
+"""Images of a report: predictions of several runs on the same validation images, and replay memories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ipseg.apps.model import as_tensor, inference_recipe
+from ipseg.data.memory_io import load_memory
+from ipseg.data.source import EmptyDataset, Source, require_equal
+from ipseg.engine.folder import RunFolder
+from ipseg.engine.recipe import Recipe
+from ipseg.engine.start import load, restore
+from ipseg.errors import UserError
+from ipseg.report.compare import Run, TableRow
+from ipseg.report.page import Gallery, GalleryImage, MemorySummary
+from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
+
+MOST_STEPS = 4
+"""Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""
+MOST_REPLAYED = 32
+"""Images of a memory that are shown."""
+Choose = Callable[[Source, Scenario], list[int]]
+"""The indices of validation images."""
+Labels = NDArray[np.uint8]
+
+
+class SourceCache:
+    """Opens every data set once."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, Source] = {}
+
+    def open(self, recipe: Recipe) -> Source:
+        """The data of a recipe; its validation split is the one that the run is measured on."""
+        key = repr((recipe.data, recipe.evaluation.held_out))
+        if key not in self._sources:
+            try:
+                self._sources[key] = recipe.source()
+            except (UserError, OSError) as error:
+                raise UserError(f"the data cannot be opened ({brief(error)}).") from error
+        return self._sources[key]
+
+
+def make_gallery(
+    rows: Sequence[TableRow], choose: Choose, sources: SourceCache, device: torch.device, say: Callable[[str], None]
+) -> tuple[Gallery, dict[str, str]]:
+    """Predictions of the first seed of every row on the same images; and why rows have none."""
+    runs, missing = {}, {}
+    for row in rows:
+        try:
+            runs[row.label] = _open(row.runs[0])
+        except (UserError, OSError, KeyError, TypeError) as error:
+            missing[row.label] = f"{brief(error)}."
+    if not runs:
+        return Gallery(), missing
+    _, recipe, learned = next(iter(runs.values()))
+    try:
+        source = sources.open(recipe)
+        scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
+        table = scenario.evaluation_table(scenario.steps[-1])
+        chosen = choose(source, scenario)
+        images = [source.val.image(index) for index in chosen]
+        truths = [table[source.val.mask(index)] for index in chosen]
+        for index, image, truth in zip(chosen, images, truths, strict=True):
+            require_equal(source.val.names[index], image=image, mask=truth)
+    except (UserError, OSError) as error:
+        return Gallery(), missing | dict.fromkeys(runs, f"{brief(error)}.")
+    names, predictions = (BACKGROUND, *scenario.order), {}
+    for label, run in runs.items():
+        say(f"{label} predicts {len(chosen)} images")
+        try:
+            predictions[label] = _predict(*run, images, names, device)
+        except (UserError, OSError) as error:  # damaged weights leave out no other run
+            missing[label] = f"{brief(error)}."
+    shown = []
+    for place, index in enumerate(chosen):
+        found = {label: {step: maps[place] for step, maps in steps.items()} for label, steps in predictions.items()}
+        shown.append(GalleryImage(source.val.names[index], images[place], truths[place], found))
+    return Gallery(names, shown, IGNORE if scenario.unseen == "ignore" else 0), missing
+
+
+def _open(run: Run) -> tuple[RunFolder, Recipe, Scenario]:
+    if run.folder is None:
+        raise UserError("there are only its results, not its folder.")
+    folder = RunFolder.open(run.folder)
+    recipe = inference_recipe(folder)
+    files = [folder.step(step) / "weights.safetensors" for step in range(folder.finished())]
+    if not files or not all(file.is_file() for file in files):
+        raise UserError("its weights are not there.")
+    return folder, recipe, folder.scenario(recipe)
+
+
+def _predict(
+    folder: RunFolder,
+    recipe: Recipe,
+    scenario: Scenario,
+    images: Sequence[NDArray[np.uint8]],
+    names: Sequence[str],
+    device: torch.device,
+) -> dict[int, list[Labels]]:
+    """Step -> the labels of the images as indices into the names, for at most MOST_STEPS steps."""
+    finished = folder.finished()
+    shown = {round(place) for place in np.linspace(0, finished - 1, min(MOST_STEPS, finished))}
+    method, found = restore(recipe, folder, scenario, 0, device), {}
+    for step in scenario.steps[:finished]:
+        if step.index:  # the network is built once, and grows
+            method.begin_step(step)
+        if step.index in shown:
+            load(method, folder, step.index)
+            # another run may have learned the same classes in another order
+            table = [0, *(names.index(name) if name in names else 0 for name in step.seen)]
+            labels = [method.predict(as_tensor(image, device)).labels[0].cpu().numpy() for image in images]
+            found[step.index] = [np.array(table, dtype=np.uint8)[one] for one in labels]
+    return found
+
+
+def spread_over_data(source: Source, scenario: Scenario, count: int) -> list[int]:
+    """An image of each of `count` equal parts of the split, for neighbours may be frames of one video.
+
+    In each part the one with the classes that were shown least, by its annotation alone; of equal ones the one whose
+    smallest class is largest.
+    """
+    wanted = {value for value, name in enumerate(source.classes, start=1) if name in scenario.order}
+    presence = [present & wanted for present in source.val.presence()]
+    chosen: list[int] = []
+    shown: Counter[int] = Counter()
+
+    def appeal(index: int) -> float:
+        crowded = max(0, len(presence[index]) - 3)  # many classes in one image are hard to look at
+        return sum(2.0 ** -shown[value] for value in presence[index]) - 2 * crowded
+
+    def clarity(index: int) -> float:
+        mask = source.val.mask(index)
+        return min((float((mask == value).mean()) for value in presence[index]), default=0.0)
+
+    for part in np.array_split(np.arange(len(presence)), min(count, len(presence)) or 1):
+        most = max(map(appeal, part.tolist()), default=0)
+        alike = [index for index in part.tolist() if appeal(index) == most][:12]  # their masks are read
+        chosen += [max(alike, key=clarity)] if alike else []
+        shown.update(presence[chosen[-1]] if alike else ())
+    return chosen
+
+
+def memory_summary(run: Run, sources: SourceCache, *, images: bool) -> MemorySummary:
+    """The replay memory after the last step; UserError says why there is none."""
+    if run.folder is None:
+        raise UserError("there are only its results, not its folder.")
+    folder = RunFolder(run.folder)
+    place = folder.step(folder.finished() - 1) / "memory"
+    if not (place / "manifest.json").is_file():
+        raise UserError("it was deleted, or left out of a pack.")
+    memory = load_memory(place, EmptyDataset())
+    if not len(memory):
+        raise UserError("it keeps no images.")
+    classes = {name: sum(name in entry.classes for entry in memory.entries) for name in memory.order}
+    summary = MemorySummary(size=len(memory), classes=classes)
+    if not images:
+        return replace(summary, note="The images are not shown: --gallery 0 leaves them out.")
+    problem, available = "they are not in the data", list(range(len(memory)))
+    try:
+        memory = load_memory(place, sources.open(inference_recipe(RunFolder.open(run.folder))).train)
+    except UserError as error:  # copies in the memory need no data
+        problem = brief(error)
+        available = [index for index, entry in enumerate(memory.entries) if entry.has_copy()]
+    shown = []
+    for index in available[:: -(-len(available) // MOST_REPLAYED) or 1]:
+        entry = memory.entries[index]
+        try:
+            image = memory.sample(index).image
+        except (UserError, OSError):
+            continue  # the data has changed since; other images may still be there
+        shown.append((f"{entry.name}: {', '.join(entry.classes) or 'no class'}", image))
+    note = f"{len(shown)} of {len(memory)} images are shown." if shown else f"The images are not shown: {problem}."
+    return replace(summary, shown=shown, note="" if len(shown) == len(memory) else note)
+
+
+def brief(error: Exception) -> str:
+    """The first line of an error; one of data lists a whole tree below it."""
+    return str(error).partition("\n")[0].removesuffix("Expected:").rstrip(" .:")
