@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ipseg.model.fusible import fusing
-from ipseg.model.heads import Head, Trunk, resize
+from ipseg.model.heads import Head, Trunk
+from ipseg.model.resize import resize
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDS = 20 if GPU.type == "cuda" else 1

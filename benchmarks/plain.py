@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ipseg.methods.ipseg import IPSeg
+from ipseg.model.features import Features
 from ipseg.model.heads import Head
-from ipseg.model.network import Features
 
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 

@@ -124,7 +124,7 @@ def guessed(looked: Looked, known: Sequence[int], wrong: float | None) -> list[S
 def judged(steps: Sequence[Seen], held_out: Seen, order: Sequence[str], shrunk: float) -> dict[str, float]:
     """The average precision of each class, and how often all of them are right."""
     posterior = Moments(steps[0][0].shape[1] // BINS**2, shrunk).to(held_out[0].device)
-    posterior.grow(held_out[1].shape[1])
+    posterior.add_step(held_out[1].shape[1])
     for step in steps:
         posterior.learn([step])
     said, truth = posterior(held_out[0]), held_out[1]

@@ -48,7 +48,7 @@ def _spread(method: Any) -> None:
     """Scale every classifier so that it says yes here and no there, as trained ones do: logits around 0 +- 1.5."""
     network = method.network.eval()
     features = network.encoder(pictures(torch.Generator().manual_seed(99), 8, 64))
-    heads = [*network.lasting(), *network.temporary]
+    heads = [*network.persistent_heads(), *network.temporary]
     classifiers = [(head.classifier, head(features.decoded, features.stages)) for head in heads]
     if isinstance(network.posterior, Posterior):
         shared = network.posterior.shared(features.pooled)

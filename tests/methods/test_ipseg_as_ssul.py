@@ -114,7 +114,7 @@ def test_switched_off_with_small_heads_it_has_the_loss_gradients_and_scores_of_s
     loss.backward()
     other.backward()
     mine, new = ours.network.permanent, ours.network.temporary[1]
-    unknown, background = theirs.network.lasting()
+    unknown, background = theirs.network.persistent_heads()
     for one, same in zip(new.parameters(), theirs.network.temporary[1].parameters(), strict=True):
         assert (one.grad is None and same.grad is None) or torch.allclose(one.grad, same.grad, rtol=1e-4, atol=1e-8)
     for part in ("weight", "bias"):
@@ -131,7 +131,7 @@ def test_switched_off_with_small_heads_it_has_the_loss_gradients_and_scores_of_s
 @torch.no_grad()
 def _copy_weights(ours, theirs) -> None:
     theirs.network.encoder.load_state_dict(ours.network.encoder.state_dict())
-    for row, head in enumerate(theirs.network.lasting()):
+    for row, head in enumerate(theirs.network.persistent_heads()):
         head.trunk.load_state_dict(ours.network.permanent.trunk.state_dict())
         for target, source in zip(
             head.classifier.parameters(), ours.network.permanent.classifier.parameters(), strict=False
@@ -139,4 +139,4 @@ def _copy_weights(ours, theirs) -> None:
             target.copy_(source[row : row + 1])
     for head, same in zip(theirs.network.temporary, ours.network.temporary, strict=True):
         head.load_state_dict(same.state_dict())
-    theirs._before = [copy.deepcopy(head) for head in theirs.network.lasting()]
+    theirs._before = [copy.deepcopy(head) for head in theirs.network.persistent_heads()]

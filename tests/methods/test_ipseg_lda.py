@@ -47,7 +47,7 @@ def test_a_frozen_backbone_sees_beside_the_one_that_the_base_step_teaches(make_m
     alone, both = (make_method(step=0, frozen_backbone=choice, **LDA) for choice in (False, True))
     images = hand_made([0]).images
     with torch.no_grad():
-        for parameter in both.network.encoder.still.parameters():
+        for parameter in both.network.encoder.frozen_backbone.parameters():
             parameter.mul_(1.01)
         pooled = [method.network.eval().encoder(images).pooled for method in (alone, both)]
     width = pooled[0].shape[1]

@@ -12,6 +12,8 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.labels import sure_old_classes
 from ipseg.methods.registry import method_config
+from ipseg.model.backbone import BackboneConfig
+from ipseg.model.network import ModelConfig
 
 both_heads = pytest.mark.parametrize("head", ["ssul", "ipseg"])
 OFF = {"image_posterior": False, "decoupling": False}
@@ -109,7 +111,8 @@ def test_unknown_joins_the_background_at_inference(make_method, batch):
 def test_ipseg_with_everything_off_is_ssul_with_the_larger_heads(make_method, batch):
     """The same weights, the background's head a copy of the other, give the same loss and the same answers."""
     ipseg = make_method(step=1, **OFF)
-    ssul = method_config({"name": "ssul", "head": "ipseg"}).build(ipseg.network.config)
+    model = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, rates=(1, 2))
+    ssul = method_config({"name": "ssul", "head": "ipseg"}).build(model)
     weights = ipseg.network.state_dict()
     for row, name in enumerate(("permanent", "background")):
         weights |= {

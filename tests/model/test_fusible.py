@@ -38,10 +38,11 @@ def test_the_encoder_is_one_graph(name):
     encoder, images = Encoder(config).eval(), torch.rand(3, 3, 64, 64)
     boxes = full_boxes(images)
     with torch.no_grad():
-        whole = traced(inspect.unwrap(Encoder._maps), fullgraph=True)(encoder, images, boxes, 2)
+        whole = traced(inspect.unwrap(Encoder._maps), fullgraph=True)(encoder, images, boxes, 2, None)
         plain = encoder(images, boxes, decoded=2)
-    assert whole[2] is None
-    pairs = zip([*whole[0], whole[1], whole[3]], [*plain.stages, plain.decoded, plain.pooled], strict=True)
+    pairs = zip(
+        [*whole[0], *whole[1:]], [*plain.stages, plain.last, plain.mean, plain.decoded, plain.pooled], strict=True
+    )
     assert all(torch.allclose(*pair, atol=1e-4) for pair in pairs)
 
 

@@ -7,8 +7,9 @@ import torch
 
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.heads import Head, SmallTrunk, Trunk, resize, resize_by_products
+from ipseg.model.heads import Head, SmallTrunk, Trunk
 from ipseg.model.network import ModelConfig
+from ipseg.model.resize import resize, resize_by_products
 from ipseg.scenario.split import ScenarioConfig
 
 STAGES = (torch.rand(2, 4, 16, 24), torch.rand(2, 5, 8, 12), torch.rand(2, 6, 4, 6))
@@ -37,7 +38,7 @@ def test_start_from_copies_the_trunk_and_the_named_rows():
         for name, buffer in permanent.trunk.named_buffers():
             if name.endswith(("running_mean", "running_var")):
                 buffer.uniform_(0.5, 2)
-    new.start_from(permanent, [0, 1, 0, 0])
+    new.init_from(permanent, [0, 1, 0, 0])
     ours, theirs = new.trunk.state_dict(), permanent.trunk.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     before, after = permanent(DECODED, STAGES), new(DECODED, STAGES)
@@ -46,7 +47,7 @@ def test_start_from_copies_the_trunk_and_the_named_rows():
 
 def test_the_copy_goes_its_own_way():
     permanent, new = head(2), head(3)
-    new.start_from(permanent, [0, 1, 0])
+    new.init_from(permanent, [0, 1, 0])
     kept = [parameter.clone() for parameter in permanent.parameters()]
     with torch.no_grad():
         for parameter in new.parameters():

@@ -22,7 +22,7 @@ def shown(count: int = 200, inputs: int = 6, seed: int = 0):
 
 def learned(*parts, inputs: int = 6, classes: int = 2) -> Moments:
     posterior = Moments(inputs)
-    posterior.grow(classes)
+    posterior.add_step(classes)
     for part in parts:
         posterior.learn([part])
     return posterior
@@ -56,7 +56,7 @@ def test_each_class_has_the_linear_discriminant_of_the_textbook_on_roots():
 def test_it_does_not_matter_when_a_picture_was_shown():
     pooled, labels = shown()
     at_once, in_parts = learned((pooled, labels)), Moments(6)
-    in_parts.grow(2)
+    in_parts.add_step(2)
     in_parts.learn([(pooled[:30], labels[:30]), (pooled[30:120], labels[30:120])])
     in_parts.learn([(pooled[120:], labels[120:])])
     assert torch.allclose(in_parts(pooled), at_once(pooled), atol=1e-4)
@@ -66,7 +66,7 @@ def test_a_class_that_comes_later_has_the_pictures_before_it_as_pictures_without
     pooled, labels = shown()
     first, second = labels[:, 1].logical_not(), labels[:, 1]
     grown = learned((pooled[first], labels[first, :1]), classes=1)
-    grown.grow(1)
+    grown.add_step(1)
     grown.learn([(pooled[second], labels[second])])
     assert grown.sizes == [1, 1]
     assert torch.allclose(grown(pooled), learned((pooled, labels))(pooled), atol=1e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.freezing import switch
-from ipseg.model.network import ModelConfig, Network
+from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
 CLASSES = ("cat", "cow", "dog")
@@ -135,9 +137,9 @@ def test_shapes_that_no_network_has_are_refused_by_name(setting, value):
 
 def test_switching_modes_leaves_every_module_as_train_and_eval_do():
     config = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=8, rates=(1,))
-    network = Network(config, own_decoders=True)
+    network = IPSegConfig().build(config).network
     for training in (True, False, False, True, True, False):
-        network.grow(3, 1)  # what is new trains until it is told
+        network.add_step(3, 1, copy.deepcopy(network.encoder.decoder))  # what is new trains until it is told
         switch(network, training=training)
         assert all(module.training is training for module in network.modules())
     network.posterior.train()

@@ -18,7 +18,7 @@ MODEL = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, rates=(1
 def network() -> SoftmaxNetwork:
     torch.manual_seed(0)
     made = SoftmaxNetwork(MODEL)
-    made.grow(3)
+    made.add_step(3)
     return made.eval()
 
 
@@ -35,7 +35,7 @@ def test_logits_have_the_size_of_the_picture_whatever_it_is(network):
 @pytest.mark.parametrize("trunk", [True, False])
 def test_the_classifiers_input_is_handed_over_for_losses(trunk):
     network = SoftmaxNetwork(MODEL, trunk=trunk)
-    network.grow(3)
+    network.add_step(3)
     seen = network.eval()(torch.rand(2, 3, 64, 64))
     assert torch.equal(network.classifiers[0](seen.decoded), seen.logits)
 
@@ -58,7 +58,7 @@ def test_backbone_and_decoder_run_as_the_part_that_may_be_fused(network, monkeyp
 
 
 def test_between_encoder_and_logits_there_is_one_point_wise_classifier_a_step(network):
-    network.grow(2)
+    network.add_step(2)
     own = {name for name, _ in network.named_parameters() if not name.startswith("encoder.")}
     assert own == {f"classifiers.{i}.{kind}" for i in (0, 1) for kind in ("weight", "bias")}
     assert network.classifiers[1].weight.shape == (2, 8, 1, 1)
@@ -71,7 +71,7 @@ def test_new_classes_start_with_an_equal_share_of_the_background(network, count)
     with torch.no_grad():
         before = network(images).logits.softmax(1)
         bias = network.classifiers[0].bias[0].item()
-        network.grow(count)
+        network.add_step(count)
         network.share_background()
         after = network(images).logits.softmax(1)
     assert network.classifiers[0].bias[0].item() == pytest.approx(bias - log(count + 1))

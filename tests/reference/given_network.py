@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ipseg.data.batch import Batch
-from ipseg.model.network import Features
+from ipseg.model.features import Canvas, Features
 from ipseg.model.posterior import Posterior
 from ipseg.scenario.split import Step
 
@@ -43,6 +43,8 @@ def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 class GivenHead(nn.Module):
     """One row of logits an image; the decoder's output carries the images' numbers."""
 
+    decoder = None
+
     def __init__(self, logits: torch.Tensor) -> None:
         super().__init__()
         self.logits = nn.Parameter(logits.clone())
@@ -70,7 +72,7 @@ class GivenEncoder(nn.Module):
     def forward(self, images: torch.Tensor, boxes: torch.Tensor | None = None, decoded: int | None = None) -> Features:
         rows = images[:, :1, :1, :1]
         boxes = torch.tensor([0.0, 0.0, *self.size]).expand(len(images), 4)
-        return Features((), rows[:decoded], None, rows[:, :, 0, 0], rows, boxes, self.size, self.size)
+        return Features((), rows, rows, rows[:decoded], rows[:, :, 0, 0], Canvas(boxes, self.size, self.size))
 
 
 class GivenNetwork(nn.Module):

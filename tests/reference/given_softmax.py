@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from ipseg.data.batch import StepBatch
 from ipseg.methods.registry import method_config
 from ipseg.model.backbone import BackboneConfig
+from ipseg.model.boxes import full_boxes
+from ipseg.model.features import Canvas
 from ipseg.model.network import ModelConfig
 from ipseg.model.softmax import Seen
 
@@ -27,9 +29,9 @@ class GivenSoftmax(nn.Module):
         self.logits = nn.Parameter(logits.clone())
         self.size = size
 
-    def forward(self, _images: Tensor, _boxes: Tensor | None = None) -> Seen:
+    def forward(self, images: Tensor, _boxes: Tensor | None = None) -> Seen:
         *stages, decoded = self.maps
-        return Seen(tuple(stages), decoded, self.logits, self.size, self.size)
+        return Seen(tuple(stages), decoded, self.logits, Canvas(full_boxes(images), self.size, self.size))
 
 
 def given(v: Mapping[str, Tensor], which: str, logits: Tensor, size: tuple[int, int]) -> GivenSoftmax:

@@ -74,7 +74,7 @@ def posterior_of(v: Weights, width: int = 32) -> Posterior:
     posterior = Posterior(v["w:fc.0.weight"].shape[1] // 4, width, 0.5)
     steps = sum(key.endswith(".0.bias") and key.startswith("w:scale_head.") for key in v)
     for i in range(steps):
-        posterior.grow(len(v[f"w:scale_head.{i}.0.bias"]))
+        posterior.add_step(len(v[f"w:scale_head.{i}.0.bias"]))
     layers = {f"fc.{i}": posterior.shared[i] for i in (0, 3)}
     layers |= {f"scale_head.{i}.0": classifier for i, classifier in enumerate(posterior.classifiers)}
     for name, layer in layers.items():

@@ -62,7 +62,7 @@ def test_initial_weights_have_the_spread_of_the_authors(name):
     torch.manual_seed(0)
     model = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=64, posterior_width=256)
     network: Any = IPSegConfig(variant="official").build(model).network
-    head = network.grow(64, 64)
+    head = network.add_step(64, 64)
     posterior = network.posterior
     layers = {
         "fc": posterior.shared[3],
@@ -91,7 +91,7 @@ def test_a_new_head_begins_as_the_permanent_branch_but_in_the_rows_that_the_auth
     v = load(name)
     permanent, new = given_classifier(v, "permanent"), given_classifier(v, "drawn")
     classes = len(v["new_bias"]) - 2
-    new.start_from(permanent, rows_of_a_new_head("ipseg", classes))
+    new.init_from(permanent, rows_of_a_new_head("ipseg", classes))
     weight, bias = new.classifier.weight[..., 0, 0], new.classifier.bias
     missed = min(2, classes)
     kept = slice(0, len(bias) - missed)
@@ -108,7 +108,7 @@ def test_ssuls_new_head_begins_as_the_unknown_classes(name):
     unknown = given_classifier(v, "unknown")
     classes = len(v["new_bias"])
     new = Head(SmallTrunk(4, 5), 5, classes)
-    new.start_from(unknown, rows_of_a_new_head("ssul", classes))
+    new.init_from(unknown, rows_of_a_new_head("ssul", classes))
     assert torch.equal(new.classifier.weight[..., 0, 0], v["new_weight"])
     assert torch.equal(new.classifier.bias, v["new_bias"])
     assert_same_trunk(v, new, unknown)

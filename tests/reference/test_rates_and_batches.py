@@ -39,7 +39,7 @@ def parts_of(network: nn.Module) -> dict[str, nn.Module]:
     parts = {"backbone": network.encoder.backbone, "aspp": network.encoder.decoder}
     first, last, posterior = network.temporary[0], network.temporary[-1], network.posterior
     if posterior is None:
-        unknown, background = network.lasting()
+        unknown, background = network.persistent_heads()
         return parts | {"unknown": unknown, "background": background, "first": first, "last": last}
     parts |= {"permanent": network.permanent, "temporary_first": first, "temporary_last": last}
     classifiers = posterior.classifiers

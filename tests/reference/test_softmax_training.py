@@ -52,7 +52,7 @@ def test_new_classifiers_begin_as_the_authors(name):
     network = SoftmaxNetwork(TINY, pretrained=False)
     network.width = v["before_0.weight"].shape[1]
     for outputs in v["sizes"].tolist():
-        network.grow(outputs)
+        network.add_step(outputs)
     network.classifiers.load_state_dict({key[7:]: value for key, value in v.items() if key.startswith("before_")})
     network.share_background()
     for key, value in network.classifiers.state_dict().items():

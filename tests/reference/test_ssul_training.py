@@ -25,7 +25,7 @@ class SsulNetwork(GivenNetwork):
         super().__init__(both[:, :1], heads, None, size)
         self.background = GivenHead(both[:, 1:])
 
-    def lasting(self) -> list[GivenHead]:
+    def persistent_heads(self) -> list[GivenHead]:
         return [self.permanent, self.background]
 
 
@@ -48,7 +48,7 @@ def pseudo_labels(method: Ssul, v: Vectors) -> torch.Tensor:
     """What the channels are taught."""
     crops = batch(v).inputs
     features = method.network.encoder(crops.images)
-    old = [features.enlarge(head(features.decoded, ())) for head in method.network.temporary[:-1]]
+    old = [features.canvas.enlarge(head(features.decoded, ())) for head in method.network.temporary[:-1]]
     return coupled_labels(crops.labels, method._old_classes(features, old, crops.labels), crops.salient)
 
 
@@ -62,7 +62,7 @@ def test_label_map_loss_and_gradients_are_the_authors(name):
     loss.backward()
     assert_close(loss, v["loss"])
     network, new = method.network, int(v["sizes"][-1])
-    assert_close(torch.cat([head.logits.grad for head in network.lasting()], 1), v["grad"][:, :2])
+    assert_close(torch.cat([head.logits.grad for head in network.persistent_heads()], 1), v["grad"][:, :2])
     assert_close(network.temporary[-1].logits.grad, v["grad"][:, -new:])
 
 

@@ -55,9 +55,9 @@ class Ilt(SoftmaxMethod[IltConfig]):
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
         if self.previous is not None:
             before = self.seen_before(crops)
-            said = distil(logits, before.enlarged(), inside(crops.boxes, seen.size))
+            said = distil(logits, before.enlarged(), inside(crops.boxes, seen.canvas.original))
             parts["distillation"] = self.config.distillation * said
             new, old = seen.stages[-1], before.stages[-1]
-            shown = touched(crops.boxes, seen.canvas, new.shape[-2:])
+            shown = touched(crops.boxes, seen.canvas.padded, new.shape[-2:])
             parts["features"] = self.config.features * feature_distance(new, old, shown)
         return parts

@@ -13,24 +13,26 @@ from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.data.source import DataConfig
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
-from ipseg.methods.ipseg_inference import Fusion, predict
-from ipseg.methods.labels import (
-    classes_present,
-    coupled_labels,
-    permanent_labels,
-    sure_old_classes,
-    temporary_labels,
+from ipseg.methods.decoupling import (
+    CONFIDENCE,
+    begin_decoupled_step,
+    decoupled_losses,
+    require_saliency,
+    segmentation_groups,
+    switch_parts,
 )
+from ipseg.methods.ipseg_inference import Fusion, predict
+from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
-from ipseg.model.freezing import freeze_norms, frozen_copy, switch, train_dropout, trainable
-from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
-from ipseg.model.network import Features, ModelConfig, Network, logits_of
+from ipseg.model.features import Features
+from ipseg.model.freezing import switch, train_dropout, trainable
+from ipseg.model.heads import Head
+from ipseg.model.initial import he_init
+from ipseg.model.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
+from ipseg.model.posterior import Posterior
 from ipseg.scenario.split import Step
-
-CONFIDENCE = 0.7
-"""A pseudo-label counts from this probability (SSUL's, which section 4.1 adopts)."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,15 @@ class Rules:
     """Where the paper's text and its authors' code differ. Both do the same in everything else."""
 
     known_classes_ignored: bool
-    """The permanent branch is taught nothing where a known class is (c_i of Eq. 5). If not, these pixels are negatives
-    for it, and all class channels stand in both losses."""
+    """Pixels of known classes are ignored in the permanent branch's loss (c_i of Eq. 5). If not, they are negatives for
+    it, and all class channels are in both losses."""
     noise_filtering: bool
     """Eq. 9."""
     unknown_joins_background: bool
     """At inference the unknown channel is added to the background's; if not, it is dropped."""
     posterior_sees_crops: bool
-    """Replayed images are cropped for the posterior like new ones; if not, it sees them whole, as their labels do."""
+    """Replayed images are cropped for the posterior like new ones; if not, they are resized whole, which is what their
+    image labels are of."""
     he_init: bool
     """Decoder, heads and posterior begin with He's normal draw; if not, with PyTorch's own."""
     encoder_dropout: bool
@@ -176,7 +179,7 @@ class IPSegConfig(MethodConfig):
         return self.image_posterior or self.rehearsal > 0
 
     def needs(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always count, whether they do, and when they would."""
+        """Of settings that do not always act, whether they do, and when they would."""
         posterior = (self.image_posterior, "method.image_posterior")
         pseudo = (self.image_posterior and self.image_labels == "pseudo", "method.image_labels: pseudo")
         filters = self.decoupling and self.rules.noise_filtering
@@ -203,27 +206,33 @@ class IPSegConfig(MethodConfig):
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSeg:
         """Make the method with its network."""
-        posterior: Literal["learned"] | None = "learned" if self.image_posterior else None
-        head: Literal["ipseg", "ssul"] = "ipseg" if self.head == "large" else "ssul"
-        he_init = self.rules.he_init
-        return IPSeg(self, Network(model, posterior=posterior, head=head, he_init=he_init, pretrained=pretrained))
+        encoder, official = Encoder(model, pretrained=pretrained), self.rules.he_init
+        heads = large_heads(encoder, model.width) if self.head == "large" else small_heads(model.width)
+        if official:
+            he_init(encoder.decoder)
+            heads = he_heads(heads)
+        permanent, posterior = heads(2), None
+        if self.image_posterior:
+            sizes = encoder.pooled_channels, model.posterior_width
+            posterior = Posterior(*sizes, model.posterior_dropout, he_init=official)
+        return IPSeg(self, Network(encoder, heads, permanent, posterior=posterior))
 
 
 class IPSeg(Method):
-    """Heads that grow, a posterior that realigns them, and two kinds of semantics learned apart."""
+    """A head a step, an image posterior that realigns them, and decoupled labels for permanent and temporary branch."""
 
     network: Network
 
     def __init__(self, config: IPSegConfig, network: Network) -> None:
         self.config, self.network = config, network
         self.teacher: Head | None = None
-        """The permanent branch of f_{t-1}. Its encoder and its temporary heads are ours: they no longer change."""
+        """The permanent branch of f_{t-1}; its encoder and temporary heads are the network's, for they are frozen."""
         self._views: Views | None = None
 
-    # ---- the life of a step -------------------------------------------------------------------------------------
+    # ---- a step -------------------------------------------------------------------------------------------------
 
     def begin_step(self, step: Step) -> None:
-        """Keep the teacher, freeze what it shares with us, and add the step's head."""
+        """Copy the teacher, freeze what it shares with the model, and add the step's head."""
         super().begin_step(step)
         self._views = None
         self.teacher = begin_decoupled_step(self.network, step, extra=2 if self.config.decoupling else 0)
@@ -253,60 +262,56 @@ class IPSeg(Method):
         more = max(batch_size, 2) - new if self._views is None else 0  # a batch of one has a replayed image beside it
         return BatchPlan(num_new, replayed, more, new, crop_replay_images=self.config.rules.posterior_sees_crops)
 
-    @torch.no_grad()
-    def prepare(self, batches: Iterable[StepBatch]) -> None:
-        """With fixed views: the frozen encoder's features of replayed images."""
-        if self.config.posterior_views == "random" or not self.config.image_posterior or self.teacher is None:
-            return
-        switch(self.network, training=False)
-        seen = []
-        for images in (batch.replay_images for batch in batches if batch.replay_images is not None):
-            features = self.network.encoder(images.images, images.boxes, decoded=1)
-            seen.append((features.pooled, self.image_labels(images)))
-        if seen:
-            pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
-            self._views = Views(pooled, labels, len(seen[0][0]))
-
     # ---- learning -----------------------------------------------------------------------------------------------
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Eq. 7: L_IP + lambda_1 L_current + lambda_2 L_p, on one pass over all images of the batch."""
-        crops = batch.inputs
-        images = crops if batch.replay_images is None else join([crops, batch.replay_images])
-        with torch.set_grad_enabled(self.teacher is None):
-            features = self.network.encoder(images.images, images.boxes, decoded=len(crops))
-        shown = features[: len(crops)]
-        old = [self._classes(logits_of(head, shown)) for head in self.network.temporary[:-1]]  # frozen: run once
-        pseudo = self._pseudo_labels_of(crops, shown, old)
-        losses = self._segmentation(shown, old, crops, pseudo)
-        if self.config.image_posterior:
-            first, more = slice(batch.num_posterior), slice(len(crops), None)  # some new crops, all the uncropped ones
-            labels = self.image_labels(images, pseudo)
-            pooled, labels = (torch.cat([x[first], x[more]]) for x in (features.pooled, labels))
-            if self._views is not None:
-                pooled, labels = self._views.join(pooled, labels)
-            assert self.network.posterior is not None
-            losses["posterior"] = image_bce(self.network.posterior(pooled).float(), labels)
+        network, inputs = self.network, batch.inputs
+        images = inputs if batch.replay_images is None else join([inputs, batch.replay_images])
+        with torch.set_grad_enabled(self.teacher is None):  # later the encoder is frozen
+            every = network.encoder(images.images, images.boxes, decoded=len(inputs))
+        features = every[: len(inputs)]
+        old = self._old_logits(features)
+        pseudo = self._pseudo_labels_of(inputs, features, old)
+        new, permanent = (logits_of(head, features) for head in (network.temporary[-1], network.permanent))
+        losses = self._segmentation(new, permanent, old, inputs, pseudo)
+        if network.posterior is not None:
+            pooled, labels = self._posterior_batch(batch, every.pooled, self.image_labels(images, pseudo))
+            losses["posterior"] = image_bce(network.posterior(pooled).float(), labels)
         return losses
 
-    def _segmentation(self, features: Features, old: list[Tensor], crops: Batch, pseudo: Tensor) -> dict[str, Tensor]:
-        """Eq. 6, or what the authors' code or SSUL has in its place. old: logits of old classes, frozen."""
-        y, salient = crops.labels, crops.salient
-        new, permanent = (logits_of(head, features) for head in (self.network.temporary[-1], self.network.permanent))
-        temporary_weight, permanent_weight = self.config.lambda_temporary, self.config.lambda_permanent
+    def _segmentation(
+        self, new: Tensor, permanent: Tensor, old: list[Tensor], inputs: Batch, pseudo: Tensor
+    ) -> dict[str, Tensor]:
+        """Eq. 6, or what the authors' code or SSUL has in its place.
+
+        new, permanent: logits of the step's head and of the permanent branch. old: logits of old classes, frozen.
+        """
+        y, salient = inputs.labels, inputs.salient
+        lambda_1, lambda_2 = self.config.lambda_temporary, self.config.lambda_permanent
         if self.config.decoupling and self.config.rules.known_classes_ignored:
-            return decoupled_losses(new, permanent, crops, pseudo, self.step, temporary_weight, permanent_weight)
+            return decoupled_losses(new, permanent, inputs, pseudo, self.step, lambda_1, lambda_2)
         classes = [*old, self._classes(new)]
         every = pixel_bce(torch.cat([permanent, *classes], dim=1), coupled_labels(y, pseudo, salient))
         if not self.config.decoupling:
-            return {"segmentation": (temporary_weight + permanent_weight) * every}
-        own = torch.cat([new[:, :2], *classes], dim=1)  # the authors' second loss knows no pseudo-labels
+            return {"segmentation": (lambda_1 + lambda_2) * every}
+        own = torch.cat([new[:, :2], *classes], dim=1)  # the authors' second loss has no pseudo-labels
         own_loss = pixel_bce(own, coupled_labels(y, torch.zeros_like(y), salient))
-        return {"temporary": temporary_weight * own_loss, "permanent": permanent_weight * every}
+        return {"temporary": lambda_1 * own_loss, "permanent": lambda_2 * every}
+
+    def _old_logits(self, features: Features) -> list[Tensor]:
+        """Of the classes of each old head. These are frozen, so they are the teacher's, too."""
+        return [self._classes(logits_of(head, features)) for head in self.network.temporary[:-1]]
 
     def _classes(self, logits: Tensor) -> Tensor:
         """The class channels of a temporary head, which follow c_f and c'_b."""
         return logits[:, 2:] if self.config.decoupling else logits
+
+    def _posterior_batch(self, batch: StepBatch, pooled: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """What the posterior learns from: some of the new images, and all replay images."""
+        some, replayed = slice(batch.num_posterior), slice(len(batch.inputs), None)
+        pooled, labels = (torch.cat([x[some], x[replayed]]) for x in (pooled, labels))
+        return (pooled, labels) if self._views is None else self._views.join(pooled, labels)
 
     def image_labels(self, images: Batch, pseudo: Tensor | None = None) -> Tensor:
         """(B, C) bool, Y~ of Eq. 2: annotated in the crop, stored with a replayed image, or a pseudo-label.
@@ -330,23 +335,22 @@ class IPSeg(Method):
 
     @torch.no_grad()
     def _pseudo_labels_of(self, crops: Batch, features: Features, old: list[Tensor]) -> Tensor:
-        """The teacher's, on our features and frozen heads; on features of its own where dropout changes ours."""
+        """The teacher's, from the same features; where dropout changes them, from a pass of its own without."""
         encoder = self.network.encoder
         if self.teacher is not None and encoder.training:
             switch(encoder, training=False)
             features = encoder(crops.images, crops.boxes)
-            old = [self._classes(logits_of(head, features)) for head in self.network.temporary[:-1]]
+            old = self._old_logits(features)
             train_dropout(encoder)
         return self._teacher_labels(features, old, crops.labels)
 
     @torch.no_grad()
     def _teacher_labels(self, features: Features, old: list[Tensor], y: Tensor) -> Tensor:
-        """(B, H, W): the old class that f_{t-1} is sure of where y, the annotation, says nothing; 0 elsewhere."""
+        """(B, H, W): the old class that f_{t-1} is sure of where y, the annotation, is background; 0 elsewhere."""
         if self.teacher is None:
             return torch.zeros_like(y)
-        return sure_old_classes(torch.cat([logits_of(self.teacher, features), *old], dim=1), CONFIDENCE).where(
-            y == 0, 0
-        )
+        logits = torch.cat([logits_of(self.teacher, features), *old], dim=1)
+        return sure_old_classes(logits, CONFIDENCE).where(y == 0, 0)
 
     @torch.no_grad()
     def pseudo_labels(self, images: Tensor) -> Tensor:
@@ -364,68 +368,18 @@ class IPSeg(Method):
         with torch.no_grad():
             return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
 
+    # ---- posterior_views: fixed ---------------------------------------------------------------------------------
 
-# ---- shared with IPSeg with an LDA posterior ------------------------------------------------------------------------
-
-
-def require_saliency(data: DataConfig, advice: str) -> None:
-    """Raise where all that the permanent branch is taught is one and the same: its scores would be a constant.
-
-    With known classes ignored (Eq. 5) that is so for `saliency: all`, by which the rest is unknown, and for `none`, by
-    which it is background.
-    """
-    saliency = getattr(data, "saliency", None)
-    if saliency in ("all", "none"):
-        taught = "an unknown object" if saliency == "all" else "background"
-        raise UserError(
-            f"data.saliency is {saliency}: every pixel that the permanent branch learns from is {taught}, for Eq. 5 "
-            f"ignores known classes. Nothing would oppose it, and it would score alike everywhere. {advice}"
-        )
-
-
-def begin_decoupled_step(network: Network, step: Step, extra: int) -> Head | None:
-    """Add the head of a step, and after the base step freeze the past; gives the teacher's permanent branch.
-
-    extra: channels of the head before its classes. A new head begins as the permanent branch, its classes as unknown
-    objects, which they were until now (c_f has the same channel as c'_u): from scratch it would first relearn what is
-    not background.
-    """
-    teacher = frozen_copy(network.permanent) if step.index > 0 else None
-    head = network.grow(extra + len(step.new), len(step.new))
-    if teacher is not None:
-        head.start_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
-        network.freeze_the_past()
-        freeze_norms(network)  # their statistics rest as well: switch_parts
-    return teacher
-
-
-def switch_parts(network: Network, *, training: bool, encoder_dropout: bool = False) -> None:
-    """Training mode for all parts, or for the posterior alone and, if wanted, the dropout of the encoder."""
-    network.training = training
-    for part in network.children():
-        if encoder_dropout and not training and part is network.encoder:
-            train_dropout(part)
-        else:
-            switch(part, training=training or part is network.posterior)
-
-
-def segmentation_groups(network: Network, backbone: float, permanent: float) -> list[ParameterGroup]:
-    """What learns of encoder and heads, with the rates of backbone and permanent branch beside that of the rest."""
-    groups = [
-        ParameterGroup(trainable(network.encoder.backbone), backbone),
-        ParameterGroup(trainable(network.encoder.decoder) + trainable(network.temporary), 1.0),
-        ParameterGroup(trainable(network.permanent), permanent),
-    ]
-    return [group for group in groups if group.parameters]
-
-
-def decoupled_losses(
-    new: Tensor, permanent: Tensor, crops: Batch, pseudo: Tensor, step: Step, lambda_1: float, lambda_2: float
-) -> dict[str, Tensor]:
-    """Eq. 6, weighted as in Eq. 7: each branch learns its own semantics.
-
-    new, permanent: logits of the step's head and of the permanent branch. pseudo: the teacher's old classes.
-    """
-    temporary = temporary_labels(crops.labels, crops.salient, first=1 + len(step.old))
-    lasting = permanent_labels(crops.labels, pseudo > 0, crops.salient)
-    return {"temporary": lambda_1 * pixel_bce(new, temporary), "permanent": lambda_2 * pixel_bce(permanent, lasting)}
+    @torch.no_grad()
+    def prepare(self, batches: Iterable[StepBatch]) -> None:
+        """With fixed views: the frozen encoder's features of replayed images."""
+        if self.config.posterior_views == "random" or not self.config.image_posterior or self.teacher is None:
+            return
+        switch(self.network, training=False)
+        seen = []
+        for images in (batch.replay_images for batch in batches if batch.replay_images is not None):
+            features = self.network.encoder(images.images, images.boxes, decoded=1)
+            seen.append((features.pooled, self.image_labels(images)))
+        if seen:
+            pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
+            self._views = Views(pooled, labels, len(seen[0][0]))

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from ipseg.methods.base import Prediction
 from ipseg.model.boxes import inside
+from ipseg.model.features import Features
 from ipseg.model.fusion import filter_noise, fuse
 from ipseg.model.gating import Gate
 from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.model.moments import Moments
-from ipseg.model.network import Features, Network, logits_of
+from ipseg.model.network import Network, logits_of
 from ipseg.model.posterior import Posterior
 from ipseg.model.recording import recordable
 
@@ -59,7 +60,7 @@ def _predict_gated(
     gate = Gate(probabilities, posterior.sizes, run)
     permanent = logits_of(network.permanent, features).sigmoid()
     background = fusion.alpha_bc * background_score(permanent, fusion)
-    scores = gate.open(background, inside(features.boxes, features.size))
+    scores = gate.open(background, inside(features.canvas.boxes, features.canvas.original))
     return Prediction(scores, None, probabilities, permanent[:, UNKNOWN], heads_run=gate.share)
 
 

@@ -8,6 +8,7 @@ later heads begin with a decoder of their own.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.source import DataConfig
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
-from ipseg.methods.ipseg import (
+from ipseg.methods.decoupling import (
     CONFIDENCE,
     begin_decoupled_step,
     decoupled_losses,
@@ -30,11 +31,12 @@ from ipseg.methods.ipseg import (
 from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores, predict
 from ipseg.methods.labels import classes_present, sure_old_classes
 from ipseg.methods.replay import plan_with_replay
+from ipseg.model.features import Features
 from ipseg.model.freezing import frozen_copy, switch
 from ipseg.model.fusion import fuse
 from ipseg.model.heads import Head
 from ipseg.model.moments import Moments
-from ipseg.model.network import Features, ModelConfig, Network, logits_of
+from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of
 from ipseg.scenario.split import Step
 
 
@@ -119,9 +121,9 @@ class IPSegLDAConfig(MethodConfig):
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> IPSegLDA:
         """Make the method with its network."""
-        sees: Literal["both", "shared"] = "both" if self.frozen_backbone else "shared"
-        network = Network(model, posterior="moments", own_decoders=True, posterior_backbone=sees, pretrained=pretrained)
-        return IPSegLDA(self, network)
+        encoder = Encoder(model, frozen_backbone=self.frozen_backbone, pretrained=pretrained)
+        heads = large_heads(encoder, model.width)
+        return IPSegLDA(self, Network(encoder, heads, heads(2), posterior=Moments(encoder.pooled_channels)))
 
 
 class IPSegLDA(Method):
@@ -144,7 +146,8 @@ class IPSegLDA(Method):
         """Keep the teacher, freeze what it shares with us, and add the step's head."""
         super().begin_step(step)
         posterior = frozen_copy(self.posterior)
-        permanent = begin_decoupled_step(self.network, step, extra=2)
+        own = copy.deepcopy(self.network.encoder.decoder).requires_grad_() if step.index > 0 else None
+        permanent = begin_decoupled_step(self.network, step, extra=2, decoder=own)
         self.teacher = None if permanent is None else (permanent, posterior)
 
     def train_mode(self) -> None:

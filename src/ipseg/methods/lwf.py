@@ -50,7 +50,7 @@ class Lwf(SoftmaxMethod[LwfConfig]):
         logits = seen.enlarged()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
         if self.previous is not None:
-            said = distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+            said = distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
             parts["distillation"] = self.config.distillation * said
         return parts
 
@@ -88,6 +88,6 @@ class LwfMc(SoftmaxMethod[LwfMcConfig]):
         logits = seen.enlarged()
         parts = {"segmentation": pixel_bce(logits, self.labels(batch))}
         if self.previous is not None:
-            said = distil_sigmoid(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+            said = distil_sigmoid(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
             parts["distillation"] = self.config.distillation * said
         return parts

@@ -57,7 +57,7 @@ class Mib(SoftmaxMethod[MibConfig]):
         logits = seen.enlarged()
         if self.previous is None:
             return {"segmentation": pixel_ce(logits, labels)}
-        said = unbiased_distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.size))
+        said = unbiased_distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
         return {
             "segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old)),
             "distillation": self.config.distillation * said,

@@ -125,7 +125,7 @@ class Plop(SoftmaxMethod[PlopConfig]):
         config = self.config
 
         def distance(ours: Tensor, theirs: Tensor) -> Tensor:
-            return pod_distance(ours, theirs, touched(boxes, new.canvas, ours.shape[-2:]), config.pod_scales)
+            return pod_distance(ours, theirs, touched(boxes, new.canvas.padded, ours.shape[-2:]), config.pod_scales)
 
         maps = zip((*new.stages, new.decoded), (*old.stages, old.decoded), strict=True)
         layers = [config.pod_features * distance(*pair) for pair in maps]

@@ -64,7 +64,7 @@ class SoftmaxMethod(Method, Generic[Config]):
         """Keep the previous model, and add a classifier for the step's classes; the first also has the background."""
         super().begin_step(step)
         self.previous = frozen_copy(self.network) if step.index > 0 else None
-        self.network.grow(len(step.new) + (step.index == 0))
+        self.network.add_step(len(step.new) + (step.index == 0))
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""

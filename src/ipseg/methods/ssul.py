@@ -15,9 +15,10 @@ from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.labels import coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.model.features import Features
 from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Features, ModelConfig, Network, logits_of
+from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
 from ipseg.scenario.split import Step
 
 
@@ -56,7 +57,9 @@ class SsulConfig(ReplayConfig):
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ssul:
         """Make the method with its network."""
-        return Ssul(self, Network(model, posterior=None, head=self.head, apart=True, pretrained=pretrained))
+        encoder = Encoder(model, pretrained=pretrained)
+        heads = small_heads(model.width) if self.head == "ssul" else large_heads(encoder, model.width)
+        return Ssul(self, Network(encoder, heads, permanent=heads(1), background=heads(1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +91,11 @@ class Ssul(Method):
         """Freeze all that earlier steps learned, and add a head that begins as that of the unknown class."""
         super().begin_step(step)
         network = self.network
-        self._before = [frozen_copy(head) for head in network.lasting()] if step.index > 0 else None
-        head = network.grow(len(step.new), len(step.new))
+        self._before = [frozen_copy(head) for head in network.persistent_heads()] if step.index > 0 else None
+        head = network.add_step(len(step.new), len(step.new))
         if step.index > 0:
-            head.start_from(network.permanent, [UNKNOWN] * len(step.new))
-            network.freeze_the_past()
+            head.init_from(network.permanent, [UNKNOWN] * len(step.new))
+            network.freeze_previous()
             freeze_norms(network)
 
     def train_mode(self) -> None:
@@ -102,7 +105,7 @@ class Ssul(Method):
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: the new head, the unknown's, and hardly the background's."""
         network, config = self.network, self.config
-        unknown, background = network.lasting()
+        unknown, background = network.persistent_heads()
         if self._before is None:
             heads = [unknown, background, *network.temporary]
             rest = [parameter for module in (network.encoder.decoder, *heads) for parameter in trainable(module)]
@@ -125,7 +128,7 @@ class Ssul(Method):
         with torch.set_grad_enabled(self._before is None):
             features = network.encoder(crops.images, crops.boxes)
         *old, new = (logits_of(head, features) for head in network.temporary)
-        lasting = [logits_of(head, features) for head in network.lasting()]
+        lasting = [logits_of(head, features) for head in network.persistent_heads()]
         labels = labels_to_learn(batch, self.config.replayed_labels)
         taught = coupled_labels(labels, self._old_classes(features, old, labels), crops.salient)
         return {"segmentation": pixel_bce(torch.cat([*lasting, *old, new], dim=1), taught)}
@@ -146,7 +149,7 @@ class Ssul(Method):
         network = self.network
         switch(network, training=False)
         features = network.encoder(images, boxes)
-        heads = [*network.lasting(), *network.temporary]
+        heads = [*network.persistent_heads(), *network.temporary]
         said = torch.cat([logits_of(head, features) for head in heads], dim=1).sigmoid()
         unknown, background = said[:, UNKNOWN], said[:, PURE_BACKGROUND]
         scores = torch.cat([(background + unknown)[:, None], said[:, 2:]], dim=1)

@@ -54,22 +54,22 @@ def frozen_copy(module: Module) -> Module:
     return kept
 
 
-class Still(nn.Module):
+class FrozenCopy(nn.Module):
     """A copy that never learns; its batch statistics stay as they are in training too."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = frozen_copy(module)
 
-    def train(self, mode: bool = True) -> Still:
-        """Nothing changes."""
+    def train(self, mode: bool = True) -> FrozenCopy:
+        """Evaluation mode, whatever is asked for."""
         return super().train(mode=False)
 
     @torch.no_grad()
-    def forward(self, *asked: Tensor) -> list[Tensor]:
-        """What the module says."""
-        said: list[Tensor] = self.module(*asked)
-        return said
+    def forward(self, *inputs: Tensor) -> list[Tensor]:
+        """The module's output, without gradient."""
+        outputs: list[Tensor] = self.module(*inputs)
+        return outputs
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

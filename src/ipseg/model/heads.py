@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ipseg.model.decoder import Norm, conv_block
 from ipseg.model.fusible import fusible
-from ipseg.model.precision import unmixed
+from ipseg.model.resize import resize
 
 UNKNOWN, PURE_BACKGROUND = 0, 1
 """Channels of the permanent branch: c'_u and c'_b."""
@@ -58,7 +58,7 @@ class Trunk(nn.Module):
 
 
 class SmallTrunk(nn.Module):
-    """SSUL's: one 3x3 convolution on the decoder's output. The finer stages are not looked at."""
+    """SSUL's: one 3x3 convolution on the decoder's output; it ignores the finer stages."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -66,7 +66,6 @@ class SmallTrunk(nn.Module):
 
     @fusible
     def forward(self, decoded: Tensor, _stages: Sequence[Tensor]) -> Tensor:
-        """Called like the larger one."""
         x: Tensor = self.block(decoded)
         return x
 
@@ -78,7 +77,7 @@ class Head(nn.Module):
         super().__init__()
         self.trunk = trunk
         self.decoder: nn.Module | None = None
-        """Its own, of the backbone's last stage; none: it reads the one that all share."""
+        """Its own, of the backbone's last stage; none: it reads the encoder's."""
         self.classifier = nn.Conv2d(width, outputs, 1)
 
     def forward(self, decoded: Tensor, stages: Sequence[Tensor]) -> Tensor:
@@ -87,48 +86,11 @@ class Head(nn.Module):
         return logits
 
     @torch.no_grad()
-    def start_from(self, other: Head, rows: Sequence[int]) -> None:
-        """Begin as a copy of another head; output row i starts as its row rows[i].
+    def init_from(self, other: Head, rows: Sequence[int]) -> None:
+        """Begin as a copy of another head's trunk and classifier; output row i starts as its row rows[i].
 
         A new head starts where unknown objects already are; from scratch it would first relearn "not background".
         """
         self.trunk.load_state_dict(other.trunk.state_dict())
         for target, source in zip(self.classifier.parameters(), other.classifier.parameters(), strict=True):
             target.copy_(source[list(rows)])
-
-
-def enlarge(logits: Tensor, size: Sequence[int]) -> Tensor:
-    """Logits at the size of the pictures. As planes: of a few channels torch enlarges these several times faster."""
-    return logits if logits.shape[-2:] == tuple(size) else _bilinear(logits.contiguous(), size)
-
-
-def resize(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Features at the size of others.
-
-    In the number format that they have: mixed precision would widen them, and all that they are then joined with.
-    """
-    if x.shape[-2:] == tuple(size):
-        return x
-    with unmixed(x):
-        return resize_by_products(x, size) if x.is_cuda else _bilinear(x, size)
-
-
-def resize_by_products(x: Tensor, size: Sequence[int]) -> Tensor:
-    """The same as matrix products: each line is a weighted sum of given ones. For GPUs, which have no fast other way.
-
-    Their own adds up gradients in any order, too.
-    """
-    count, channels, height, width = x.shape
-    down, across = _weights(x, height, size[0]), _weights(x, width, size[1])
-    lines = down @ x.permute(0, 2, 3, 1).reshape(count, height, width * channels)
-    return (across @ lines.view(count, size[0], width, channels)).permute(0, 3, 1, 2)
-
-
-def _weights(x: Tensor, given: int, wanted: int) -> Tensor:
-    """(wanted, given): how much of each given line a wanted one has."""
-    lines = torch.eye(given, device=x.device)[None]
-    return F.interpolate(lines, wanted, mode="linear", align_corners=False)[0].T.to(x.dtype)
-
-
-def _bilinear(x: Tensor, size: Sequence[int]) -> Tensor:
-    return F.interpolate(x, tuple(size), mode="bilinear", align_corners=False)  # half-pixel centres

@@ -47,7 +47,7 @@ class Moments(nn.Module):
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(shape))
 
-    def grow(self, classes: int) -> None:
+    def add_step(self, classes: int) -> None:
         """Room for the classes of a new step. Pictures of earlier steps count as pictures without them."""
         self.sizes.append(classes)
         for name in ("pictures_of", "total_of", "weight", "bias"):

@@ -32,7 +32,7 @@ class Posterior(nn.Module):
         """Classes of each step."""
         self.classifiers = nn.ModuleList()
 
-    def grow(self, classes: int) -> None:
+    def add_step(self, classes: int) -> None:
         """Add the classifier of a new step."""
         classifier = nn.Linear(self.width, classes)
         self.classifiers.append(initial.he_init(classifier) if self.he_init else classifier)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ipseg.model.heads import Trunk, enlarge
+from ipseg.model.features import Canvas
+from ipseg.model.heads import Trunk
 from ipseg.model.network import Encoder, ModelConfig
 
 
@@ -22,14 +23,11 @@ class Seen:
     """(B, width, h, w): the classifiers' input, without dropout: the decoder's output or, with a trunk, the trunk's."""
     logits: Tensor
     """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
-    canvas: tuple[int, int]
-    """Size of the padded pictures."""
-    size: tuple[int, int]
-    """Size of the pictures as they came."""
+    canvas: Canvas
 
     def enlarged(self) -> Tensor:
-        """(B, 1 + C, H, W) logits at the size of the pictures."""
-        return enlarge(self.logits, self.canvas)[..., : self.size[0], : self.size[1]]
+        """(B, 1 + C, H, W) logits at the size of the images."""
+        return self.canvas.enlarge(self.logits)
 
 
 class SoftmaxNetwork(nn.Module):
@@ -40,13 +38,13 @@ class SoftmaxNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig, *, trunk: bool = False, pretrained: bool = True) -> None:
         super().__init__()
-        self.encoder = Encoder(replace(config, decoder_dropout=0.0), keep_last=True, pretrained=pretrained)
+        self.encoder = Encoder(replace(config, decoder_dropout=0.0), pretrained=pretrained)
         self.dropout = nn.Dropout(config.decoder_dropout)  # here, for losses compare the decoder's output without it
         self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width) if trunk else None
         self.width = config.width
         self.classifiers = nn.ModuleList()
 
-    def grow(self, outputs: int) -> None:
+    def add_step(self, outputs: int) -> None:
         """Add a step's classifier."""
         classifier = nn.Conv2d(self.width, outputs, 1)
         self.classifiers.append(classifier.to(next(self.encoder.parameters()).device))
@@ -74,4 +72,4 @@ class SoftmaxNetwork(nn.Module):
         if self.trunk is not None:
             decoded = shared = self.trunk(shared, features.stages)
         logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
-        return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas, features.size)
+        return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ipseg.model.boxes import full_boxes, inside, pool_weights, weighted
+from ipseg.model.features import Tile, Window, cells_of
 from ipseg.model.freezing import switch
-from ipseg.model.network import Encoder, Tile, Window, cells_of, pad_to_multiple
+from ipseg.model.network import Encoder, pad_to_multiple
 from ipseg.model.posterior import BINS
 
 CONTEXT = 96
@@ -108,7 +109,8 @@ class Tiles:
             shown = inside(full_boxes(image), canvas)
             last = self.encoder.backbone(padded, shown)[-1]
             window = self._window(rows, columns)
-            own = [x[..., *cells_of(window, canvas, x)] for x in (last, *self.encoder.judged(padded, shown, last))]
+            maps = last, *self.encoder.posterior_maps(padded, shown, last)
+            own = [each[..., *cells_of(window, canvas, each)] for each in maps]
             stride = canvas[0] // last.shape[-2]
             shares = [self._share(each, stride, rows, columns, BINS if i else 1) for i, each in enumerate(own)]
             sums = [one + more for one, more in zip(sums, shares, strict=True)] if sums else shares
