@@ -21,31 +21,24 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 
 
-def ways(thresholds: list[float]) -> dict[str, list[str]]:
-    """Each gate that is measured, and its settings."""
-    bounded = {f"bounded {t:g}": ["method.gate=bounded", f"method.gate_threshold={t}"] for t in thresholds}
-    return {"exact": ["method.gate=exact"], **bounded}
-
-
-def measure(run: Path, step: int, device: str, gates: dict[str, list[str]]) -> dict[str, Any]:
+def measure(run: Path, step: int, device: str) -> dict[str, Any]:
     """One step's model on the validation pictures: which heads ran, and how many labels are those of all heads."""
     pictures = make_recipe(RunFolder.open(run).settings()).data.build().val
     whole = load_model(run, step, device, ["method.gate=none"])
-    models = {gate: load_model(run, step, device, changes) for gate, changes in gates.items()}
-    equal: dict[str, list[float]] = {gate: [] for gate in gates}
-    heads: dict[str, list[list[int]]] = {gate: [] for gate in gates}
+    gated_model = load_model(run, step, device, ["method.gate=exact"])
+    equal: list[float] = []
+    heads: list[list[int]] = []
     classes = [len(s.new) for s in whole.scenario.steps[: step + 1]]
     for index in range(len(pictures.names)):
         image = as_tensor(pictures.image(index), whole.device)
         labels = whole.method.predict(image).labels
-        for gate, model in models.items():
-            gated = model.method.predict(image)
-            equal[gate].append(float((gated.labels == labels).float().mean()))
-            ran = [bool(scores.any()) for scores in gated.scores[0, 1:].split(classes)]
-            heads[gate].append([head for head, there in enumerate(ran) if there])
-    share = {gate: statistics.mean(len(ran) / len(classes) for ran in rows) for gate, rows in heads.items()}
-    equal_labels = {gate: statistics.mean(rows) for gate, rows in equal.items()}
-    return {"steps": step + 1, "heads_run": share, "equal_labels": equal_labels, "gates": heads}
+        gated = gated_model.method.predict(image)
+        equal.append(float((gated.labels == labels).float().mean()))
+        ran = [bool(scores.any()) for scores in gated.scores[0, 1:].split(classes)]
+        heads.append([head for head, there in enumerate(ran) if there])
+    share = statistics.mean(len(ran) / len(classes) for ran in heads)
+    found = {"heads_run": {"exact": share}, "equal_labels": {"exact": statistics.mean(equal)}}
+    return {"steps": step + 1, **found, "gates": {"exact": heads}}
 
 
 def main() -> None:
@@ -54,12 +47,10 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 2, 6, 11, 51], help="models after so many steps")
-    parser.add_argument("--thresholds", type=float, nargs="+", default=[0.01, 0.1], help="of the bounded gate")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     torch.manual_seed(0)
-    gates = ways(options.thresholds)
-    rows = [measure(options.run, steps - 1, options.device, gates) for steps in options.steps]
+    rows = [measure(options.run, steps - 1, options.device) for steps in options.steps]
     options.out.write_text(json.dumps({"models": rows}))
     for row in rows:
         print({key: value for key, value in row.items() if key != "gates"})

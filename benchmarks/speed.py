@@ -38,7 +38,7 @@ from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.methods.ipseg import IPSeg
 from ipseg.model.fusible import fusing
 from ipseg.model.posterior import Posterior
-from ipseg.model.recording import recording
+from ipseg.model.recording import cuda_recorder
 from ipseg.scenario.split import Scenario
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -222,10 +222,11 @@ def infer(backbone: str, steps: int, gates: dict[str, list[list[int]]], seconds:
             work = partial(plain.predict, method, images) if way == "plain" else partial(predict, method, images, fused)
             # every head that will run has run twice by then, on every number of pictures: it is recorded
             warm_up = 2 * len(gates[way]) // gcd(len(gates[way]), batch) + 5 if way in gates else 5
-            with recording(wanted=way != "plain"):
-                found = {"rate": rate(work, batch, seconds, warm_up)}
-                if batch == 16:
-                    found["kernels_ms"] = kernels(work)
+            method.recorder = None if way == "plain" else cuda_recorder()
+            found = {"rate": rate(work, batch, seconds, warm_up)}
+            if batch == 16:
+                found["kernels_ms"] = kernels(work)
+            method.recorder = None
             found["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
             yield {"steps": steps, "way": way, "batch": batch, "compile": fused and way != "plain", **found}
 

@@ -8,9 +8,10 @@ from torch import nn
 
 from ipseg.data.batch import StepBatch, join
 from ipseg.errors import UserError
-from ipseg.methods.ipseg import IPSegConfig, decoupled_losses
+from ipseg.methods.decoupling import decoupled_losses
+from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.network import logits_of
-from ipseg.model.recording import Recorder, using
+from ipseg.model.recording import Recorder
 
 
 @pytest.mark.parametrize("settings", [{}, {"variant": "official"}, {"decoupling": False}, {"name": "ipseg_lda"}])
@@ -25,12 +26,15 @@ def test_a_gate_changes_no_label(make_method, hand_made, settings):
     assert every.heads_run is None
 
 
-@pytest.mark.parametrize(("name", "settings"), [("ipseg", {}), ("ipseg", {"gate": "exact"}), ("ssul", {})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("ipseg", {}), ("ipseg", {"gate": "exact"}), ("ssul", {}), ("ipseg_lda", {})]
+)
 def test_a_recorded_network_labels_pictures_as_a_plain_one(make_method, hand_made, name, settings):
     method = make_method(step=2, name=name, **settings)
     pictures = [hand_made([0], seed=seed, count=count).images for seed, count in enumerate((4, 4, 3, 4, 3, 3, 4))]
-    with using(Recorder(lambda work: work)):
-        recorded = [method.predict(images).labels for images in pictures]
+    method.recorder = Recorder(lambda work: work)
+    recorded = [method.predict(images).labels for images in pictures]
+    method.recorder = None
     for images, labels in zip(pictures, recorded, strict=True):
         assert torch.equal(labels, method.predict(images).labels)
 

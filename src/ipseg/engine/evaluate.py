@@ -28,7 +28,7 @@ from ipseg.evaluation.results import StepResult
 from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.model.fusible import fusing
-from ipseg.model.recording import recording
+from ipseg.model.recording import cuda_recorder
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
 
 MULTIPLE = 32
@@ -93,14 +93,18 @@ def evaluate(
     pictures = ImageLevel()
     mixed = torch.autocast(team.device.type, torch.bfloat16, enabled=config.precision == "bf16")
     sizes = many_sizes() if config.view == "whole" else nullcontext()
-    with sizes, recording(wanted=config.graphs and team.device.type == "cuda"):
-        for batch in batches(split, scenario, step, config, team):
-            with mixed, fusing(wanted=config.compile):
-                prediction = method.predict(batch.images, batch.boxes)
-            confusion.update(batch.labels, prediction.labels)
-            truth, readings = _image_sets(batch, prediction, seen)
-            pictures.update(truth, **readings)
-            advance(len(batch))
+    method.recorder = cuda_recorder() if config.graphs and team.device.type == "cuda" else None
+    try:
+        with sizes:
+            for batch in batches(split, scenario, step, config, team):
+                with mixed, fusing(wanted=config.compile):
+                    prediction = method.predict(batch.images, batch.boxes)
+                confusion.update(batch.labels, prediction.labels)
+                truth, readings = _image_sets(batch, prediction, seen)
+                pictures.update(truth, **readings)
+                advance(len(batch))
+    finally:
+        method.recorder = None
     return _result(*_together(confusion, pictures, team), scenario, step, config, images=len(split.names))
 
 

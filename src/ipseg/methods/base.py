@@ -36,6 +36,7 @@ from ipseg.data.source import DataConfig
 from ipseg.methods.labels import classes_present
 from ipseg.model.freezing import switch, trainable
 from ipseg.model.network import ModelConfig
+from ipseg.model.recording import Recorder
 from ipseg.scenario.split import Step
 
 
@@ -74,6 +75,8 @@ class Method(ABC):
     network: nn.Module
     step: Step
     """The running step, or the last one; set by `begin_step`."""
+    recorder: Recorder | None = None
+    """Set while `evaluation.graphs` is on: `predict` calls parts of the network with model/recording.py `run`."""
 
     def begin_step(self, step: Step) -> None:
         """Add heads for the step's classes, freeze, copy the teacher."""

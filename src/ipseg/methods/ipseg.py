@@ -32,6 +32,7 @@ from ipseg.model.heads import Head
 from ipseg.model.initial import he_init
 from ipseg.model.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
 from ipseg.model.posterior import Posterior
+from ipseg.model.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -366,7 +367,8 @@ class IPSeg(Method):
         """Eq. 3, 4, 8 and 9."""
         switch(self.network, training=False)
         with torch.no_grad():
-            return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
+            features = run(self.recorder, self.network.encoder, images, boxes)
+            return predict(self.network, features, self.config.fusion, self.recorder)
 
     # ---- posterior_views: fixed ---------------------------------------------------------------------------------
 

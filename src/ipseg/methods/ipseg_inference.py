@@ -1,4 +1,4 @@
-"""The equations of IPSeg's inference, for the model of today and for a teacher alike."""
+"""The equations of IPSeg's inference, of a model and of its teacher alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.model.moments import Moments
 from ipseg.model.network import Network, logits_of
 from ipseg.model.posterior import Posterior
-from ipseg.model.recording import recordable
+from ipseg.model.recording import Recorder, run
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,34 @@ class Fusion:
 
 
 @torch.no_grad()
-def predict(network: Network, features: Features, fusion: Fusion) -> Prediction:
+def predict(network: Network, features: Features, fusion: Fusion, recorder: Recorder | None = None) -> Prediction:
     """Eq. 3, 4, 8 and 9."""
     posterior = network.posterior
-    probabilities = None if posterior is None else posterior(features.pooled).float().sigmoid()
+    probabilities = None if posterior is None else run(recorder, posterior, features.pooled).float().sigmoid()
     if posterior is not None and probabilities is not None and fusion.gated:
-        return _predict_gated(network, posterior, features, probabilities, fusion)
-    permanent = logits_of(network.permanent, features).sigmoid()
-    heads = [_class_scores(head, features, fusion) for head in network.temporary]
+        return _predict_gated(network, posterior, features, probabilities, fusion, recorder)
+    permanent = run(recorder, logits_of, network.permanent, features).sigmoid()
+    heads = [run(recorder, _class_scores, head, features, fusion) for head in network.temporary]
     pixel = torch.cat([background_score(permanent, fusion)[:, None], *heads], dim=1)
     scores = pixel if probabilities is None else fuse(pixel, probabilities, fusion.alpha_bc)
     return Prediction(scores, pixel, probabilities, permanent[:, UNKNOWN])
 
 
 def _predict_gated(
-    network: Network, posterior: Posterior | Moments, features: Features, probabilities: Tensor, fusion: Fusion
+    network: Network,
+    posterior: Posterior | Moments,
+    features: Features,
+    probabilities: Tensor,
+    fusion: Fusion,
+    recorder: Recorder | None,
 ) -> Prediction:
     posterior_of = torch.split(probabilities, posterior.sizes, dim=1)
 
-    def run(head: int, rows: Tensor) -> Tensor:
-        return _fused_scores(network.temporary[head], features, fusion, posterior_of[head], rows)
+    def run_head(head: int, rows: Tensor) -> Tensor:
+        return run(recorder, _fused_scores, network.temporary[head], features, fusion, posterior_of[head], rows)
 
-    gate = Gate(probabilities, posterior.sizes, run)
-    permanent = logits_of(network.permanent, features).sigmoid()
+    gate = Gate(probabilities, posterior.sizes, run_head, padded=recorder is not None)
+    permanent = run(recorder, logits_of, network.permanent, features).sigmoid()
     background = fusion.alpha_bc * background_score(permanent, fusion)
     scores = gate.open(background, inside(features.canvas.boxes, features.canvas.original))
     return Prediction(scores, None, probabilities, permanent[:, UNKNOWN], heads_run=gate.share)
@@ -78,12 +83,10 @@ def class_scores(logits: Tensor, fusion: Fusion) -> Tensor:
     return filter_noise(classes.sigmoid(), classes, other, fusion.alpha_nf)
 
 
-@recordable
 def _class_scores(head: nn.Module, features: Features, fusion: Fusion) -> Tensor:
     return class_scores(logits_of(head, features), fusion)
 
 
-@recordable
 def _fused_scores(head: nn.Module, features: Features, fusion: Fusion, posterior: Tensor, rows: Tensor) -> Tensor:
     """The scores of one head in some images, times the posterior of its classes, (B, C_t)."""
     return _class_scores(head, features[rows], fusion) * posterior[rows, :, None, None]

@@ -37,6 +37,7 @@ from ipseg.model.fusion import fuse
 from ipseg.model.heads import Head
 from ipseg.model.moments import Moments
 from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of
+from ipseg.model.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -205,7 +206,8 @@ class IPSegLDA(Method):
         """Eq. 3, 4, 8 and 9."""
         switch(self.network, training=False)
         with torch.no_grad():
-            return predict(self.network, self.network.encoder(images, boxes), self.config.fusion)
+            features = run(self.recorder, self.network.encoder, images, boxes)
+            return predict(self.network, features, self.config.fusion, self.recorder)
 
     def image_classes(self, labels: Tensor) -> Tensor:
         """Classes that have more than the smallest share of the image."""

@@ -14,6 +14,7 @@ from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.freezing import frozen_copy, switch, trainable
 from ipseg.model.network import ModelConfig
+from ipseg.model.recording import run
 from ipseg.model.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 
@@ -93,5 +94,5 @@ class SoftmaxMethod(Method, Generic[Config]):
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Softmax probabilities."""
         switch(self.network, training=False)
-        scores = self.network(images, boxes).enlarged().softmax(1)
+        scores = run(self.recorder, self.network, images, boxes).enlarged().softmax(1)
         return Prediction(scores, scores)

@@ -19,6 +19,7 @@ from ipseg.model.features import Features
 from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
+from ipseg.model.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -148,9 +149,10 @@ class Ssul(Method):
         """Probabilities; what is unknown is background to whoever asks."""
         network = self.network
         switch(network, training=False)
-        features = network.encoder(images, boxes)
+        features = run(self.recorder, network.encoder, images, boxes)
         heads = [*network.persistent_heads(), *network.temporary]
-        said = torch.cat([logits_of(head, features) for head in heads], dim=1).sigmoid()
-        unknown, background = said[:, UNKNOWN], said[:, PURE_BACKGROUND]
-        scores = torch.cat([(background + unknown)[:, None], said[:, 2:]], dim=1)
+        logits = [run(self.recorder, logits_of, head, features) for head in heads]
+        probabilities = torch.cat(logits, dim=1).sigmoid()
+        unknown, background = probabilities[:, UNKNOWN], probabilities[:, PURE_BACKGROUND]
+        scores = torch.cat([(background + unknown)[:, None], probabilities[:, 2:]], dim=1)
         return Prediction(scores, scores, unknown=unknown)

@@ -20,7 +20,8 @@ ROUNDING = 1e-4
 def full_boxes(images: Tensor) -> Tensor:
     """Boxes of pictures that fill their canvas."""
     height, width = images.shape[-2:]
-    return torch.tensor([0.0, 0.0, height, width], device=images.device).expand(len(images), 4)
+    edges = [torch.full((), float(edge), device=images.device) for edge in (0, 0, height, width)]
+    return torch.stack(edges).expand(len(images), 4)  # made on the device: a CUDA graph can record that
 
 
 def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:

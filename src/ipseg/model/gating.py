@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ipseg.model.recording import few_lengths
-
 TURNS = (0.5, 0.2, 0.05, 0.0)
 """First run heads with a class of this posterior, then of this, ...: what they score rules most others out.
 
@@ -28,12 +26,16 @@ RunHead = Callable[[int, Tensor], Tensor]
 class Gate:
     """Final scores of background and classes, with only those heads run that may matter; the others score zero."""
 
-    def __init__(self, posterior: Tensor, classes: Sequence[int], run: RunHead) -> None:
-        """posterior: (B, C), which is waited for here; classes: how many each head has, in their order."""
+    def __init__(self, posterior: Tensor, classes: Sequence[int], run: RunHead, *, padded: bool = False) -> None:
+        """posterior: (B, C), which is waited for here; classes: how many each head has, in their order.
+
+        padded: images of a head are repeated up to a power of two. Recorded heads need it: each number of images is a
+        recording of its own.
+        """
         starts = [0, *accumulate(classes[:-1])]
         self.bounds = torch.from_numpy(np.maximum.reduceat(posterior.cpu().numpy(), starts, axis=1))
         self.channels = [slice(1 + start, 1 + start + count) for start, count in zip(starts, classes, strict=True)]
-        self.run = run
+        self.run, self.padded = run, padded
         self.ran = 0
         """Heads run, over all pictures."""
 
@@ -42,15 +44,14 @@ class Gate:
         """Of the heads that would run without a gate."""
         return self.ran / self.bounds.numel()
 
-    def open(self, background: Tensor, shown: Tensor, least: float = 0.0) -> Tensor:
+    def open(self, background: Tensor, shown: Tensor) -> Tensor:
         """Run the likely heads, then those less likely that could still win a pixel that is `shown`, (B, H, W).
 
-        background: (B, H, W) final scores. The first turn does not wait for them: its heads mostly win somewhere. With
-        `least` heads are skipped as well whose classes the posterior all rates below it; they may have won somewhere.
+        background: (B, H, W) final scores. The first turn does not wait for them: its heads mostly win somewhere.
         """
         scores = background.new_zeros(len(background), self.channels[-1].stop, *background.shape[1:])
         scores[:, 0] = background
-        best, left, likely = background.masked_fill(~shown, 1), self.bounds >= least, TURNS[0]
+        best, left, likely = background.masked_fill(~shown, 1), torch.ones_like(self.bounds, dtype=torch.bool), TURNS[0]
         while left.any():
             turn = left & (self.bounds >= likely)
             if turn.any():
@@ -63,7 +64,10 @@ class Gate:
     def _run(self, turn: Tensor, scores: Tensor) -> None:
         """turn: (B, heads) bool."""
         columns = [[row for row, wanted in enumerate(column) if wanted] for column in turn.T.tolist()]
-        rows = {head: few_lengths(column) for head, column in enumerate(columns) if column}
+        rows = {head: column for head, column in enumerate(columns) if column}
+        if self.padded:
+            lengths = {head: 2 ** (len(some) - 1).bit_length() for head, some in rows.items()}
+            rows = {head: some + some[:1] * (lengths[head] - len(some)) for head, some in rows.items()}
         at = torch.tensor([row for some in rows.values() for row in some], device=scores.device)
         for head, some in zip(rows, torch.split(at, [len(some) for some in rows.values()]), strict=True):
             scores[:, self.channels[head]].index_copy_(0, some, self.run(head, some))

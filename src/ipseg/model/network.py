@@ -21,7 +21,6 @@ from ipseg.model.heads import Head, SmallTrunk, Trunk
 from ipseg.model.initial import he_init
 from ipseg.model.moments import Moments
 from ipseg.model.posterior import Posterior, pool_parts
-from ipseg.model.recording import recordable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +82,6 @@ class Encoder(nn.Module):
         features = Features(*maps, canvas)
         return features if self.tile is None else features.within(self.tile.window)
 
-    @recordable
     @fusible
     def _maps(
         self, images: Tensor, boxes: Tensor, decoded: int, tile: Tile | None
@@ -168,7 +166,6 @@ class Network(nn.Module):
             freeze(old)
 
 
-@recordable
 def logits_of(head: nn.Module, features: Features) -> Tensor:
     """A head's logits at the size of the images, in float32."""
     decoder = cast("nn.Module | None", head.decoder)

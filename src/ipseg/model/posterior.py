@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ipseg.model import initial
 from ipseg.model.boxes import pool
-from ipseg.model.recording import recordable
 
 BINS = 2
 
@@ -38,7 +37,6 @@ class Posterior(nn.Module):
         self.classifiers.append(initial.he_init(classifier) if self.he_init else classifier)
         self.sizes.append(classes)
 
-    @recordable
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, |C_1:t|) logits, in the order of learning."""
         shared = self.shared(pooled)
