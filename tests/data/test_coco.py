@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ipseg.data.coco import CocoConfig
-from ipseg.data.coco_masks import _unpacked
+from ipseg.data.coco_annotations import _unpacked
 from ipseg.data.index import describe_reader
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
@@ -325,7 +325,6 @@ def painted(things: list[dict], size: tuple[int, int]) -> np.ndarray:
     return expected
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("seed", range(5))
 def test_instances_lie_over_each_other_by_the_area_that_is_drawn_of_them(coco, seed):
     rng, things = np.random.default_rng(seed), []

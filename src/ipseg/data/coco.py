@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipseg.data.coco_json import Annotations, read_annotations
-from ipseg.data.coco_masks import InstanceMasks, PanopticMasks
-from ipseg.data.filed import Files, FileSplit, MaskReader, checked_names, complete, require_exists, require_inside
+from ipseg.data.coco_annotations import CocoMasks, read_annotations
+from ipseg.data.filed import Files, FileSplit, checked_names, complete, require_exists, require_inside
 from ipseg.data.maps import Maps, SaliencySetting
 from ipseg.data.source import Source
 from ipseg.errors import UserError
@@ -70,17 +69,12 @@ class CocoConfig(SaliencySetting):
         require_inside(path, root)
         annotations = read_annotations(path, TREE)
         names = checked_names(list(annotations.pictures), str(path), TREE)
-        masks, reader = self._masks(root, path, root / folder, annotations)
-        images = Files.below(root / folder, root)
-        maps = Maps.chosen(self.saliency, root, "saliency_map", folder)
+        images, maps = Files.below(root / folder, root), Maps.chosen(self.saliency, root, "saliency_map", folder)
+        if annotations.panoptic:
+            masks = Files.below(path.with_suffix(""), root, (".png",))
+        else:  # drawn from the JSON: the image's path says which
+            paths = {name: images.folder / image.file for name, image in annotations.pictures.items()}
+            masks = Files(images.folder, (), paths)
+        reader = CocoMasks(path, annotations.stamp, masks.folder, self.crowd)
         split = FileSplit(names, annotations.classes, images=images, masks=masks, read_mask=reader, maps=maps)
         return split, annotations.classes
-
-    def _masks(self, root: Path, path: Path, images: Path, annotations: Annotations) -> tuple[Files, MaskReader]:
-        if annotations.panoptic:
-            folder = path.with_suffix("")
-            reader = PanopticMasks(path, annotations.stamp, folder, self.crowd)
-            return Files.below(folder, root, (".png",)), reader
-        # An instance mask has no file: it is drawn from the JSON, and the picture's path says which.
-        drawn = Files(images, (), {name: images / picture.file for name, picture in annotations.pictures.items()})
-        return drawn, InstanceMasks(path, annotations.stamp, images, self.crowd)
