@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
 
-.PHONY: help setup demo test test-fast test-all fuzz kills lint golden results clean
+.PHONY: help setup demo test test-fast test-all test-slurm fuzz kills lint golden results clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ fuzz: setup  ## changed files for every command and reader, some twenty minutes
 
 kills: setup  ## commands killed at random moments, ten minutes
 	$(BIN)/python tests/fuzz/kills.py --minutes 10 --seed $$(date +%j)
+
+test-slurm: setup  ## sweeps on a real SLURM, started on this machine (Debian: slurm-wlm, munge); minutes
+	$(BIN)/python -m pytest tests/slurm
 
 lint: setup  ## style and types
 	$(BIN)/ruff check --no-cache .  # its cache does not see that a module beside the tests is new

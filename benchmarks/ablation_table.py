@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.sweep_grid import Grid
 from ipseg.report.compare import format_mean, mean_of, std_of
 from ipseg.report.formats import escaped, table_line
+from ipseg.sweep.grid import Grid
 
 GRID = Path(__file__).parent / "field" / "ablations.yaml"
 COLUMNS = ("base", "new", "all", "average")
@@ -23,7 +23,7 @@ COLUMNS = ("base", "new", "all", "average")
 
 def ablation_table(files: Sequence[Path]) -> str:
     """Mean and spread over seeds, a row a variant, in the order of the grid."""
-    found: dict[str, list[Any]] = {name: [] for name in Grid.read(GRID).runs}
+    found: dict[str, list[Any]] = {name: [] for name in Grid.read(GRID).entries}
     for path in files:
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             found[line["variant"]].append(line["final"]["miou"] | {"average": line["final"]["average"]})

@@ -29,7 +29,6 @@ from typing import Any
 import yaml
 
 from ipseg.apps.compare import SEEDS, paper_number
-from ipseg.apps.sweep_grid import Grid
 from ipseg.config import Settings, flat, to_dict, to_yaml
 from ipseg.engine.folder import FREE, RunFolder
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -40,6 +39,7 @@ from ipseg.model.network import count_parameters
 from ipseg.own_code import code_allowed
 from ipseg.report.compare import Run
 from ipseg.scenario.split import Scenario
+from ipseg.sweep.grid import Grid
 
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""
@@ -71,7 +71,7 @@ def collect(sweep: Path, grid: Path | None = None) -> tuple[list[Line], list[str
 
 def recipes_of(grid: Path) -> dict[str, Settings]:
     """What a grid's runs are made with, whole, by their folders' names."""
-    return {cell.name: yaml.safe_load(to_yaml(make_recipe(cell.settings))) for cell in Grid.read(grid).cells()}
+    return {run.name: yaml.safe_load(to_yaml(make_recipe(run.settings))) for run in Grid.read(grid).runs()}
 
 
 def line_of(

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.apps.cost import cost
-from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.config import override
 from ipseg.data.step_dataset import StepDataset
 from ipseg.engine.recipe import Recipe, make_recipe
@@ -25,16 +24,17 @@ from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.files import read_json, write_text
 from ipseg.report.formats import escaped, table_line
+from ipseg.sweep.grid import Grid, GridRun
 
 VERSION = 1
 Row = dict[str, Any]
 
 
-def first_cells(grid: Path) -> list[Cell]:
+def first_runs(grid: Path) -> list[GridRun]:
     """Of every run its first: other scenarios and seeds cost much the same."""
-    found: dict[str, Cell] = {}
-    for cell in Grid.read(grid).cells():
-        found.setdefault(cell.label, cell)
+    found: dict[str, GridRun] = {}
+    for run in Grid.read(grid).runs():
+        found.setdefault(run.label, run)
     return list(found.values())
 
 
@@ -57,11 +57,11 @@ def seconds(recipe: Recipe, rates: Sequence[float | None]) -> float | None:
 
 def measured(grid: Path, size: int, device: str, changes: Sequence[str]) -> Iterator[Row]:
     """A run after the other."""
-    for cell in first_cells(grid):
-        recipe = make_recipe(override(cell.settings, changes))
+    for run in first_runs(grid):
+        recipe = make_recipe(override(run.settings, changes))
         found = cost(recipe, size, choose_device(device))
         rates = [step["training_images_a_second"] for step in found["steps"]]
-        yield {"run": cell.label, "seconds": seconds(recipe, rates), **found}
+        yield {"run": run.label, "seconds": seconds(recipe, rates), **found}
 
 
 def _ends(row: Row, key: str, unit: float = 1.0, digits: int = 0) -> str:

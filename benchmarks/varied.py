@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ipseg.apps import sweep_read
 from ipseg.errors import UserError
 from ipseg.report.compare import ResultTable, Run, TableRow, format_mean, percent
 from ipseg.report.formats import escaped, table_line
+from ipseg.sweep import grid
 
 BEFORE_A_SETTING = re.compile(r", (?=[a-z_.]+=)")
 """In a name as `ipseg sweep` writes it: NAME, KEY=VALUE. The run's own name may have commas too."""
@@ -63,7 +63,7 @@ def _rest(entry: Run, setting: str) -> dict[str, Any]:
 
 def _value(entry: Run, setting: str) -> str:
     """As it stands in a grid's names."""
-    return sweep_read.say(entry.settings[setting])
+    return grid.format_value(entry.settings[setting])
 
 
 def _in_order(values: set[str]) -> list[str]:

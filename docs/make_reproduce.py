@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipseg.apps.model import AFTERWARDS
-from ipseg.apps.sweep_grid import Cell, Grid
-from ipseg.apps.sweep_read import slug
 from ipseg.config import Settings, to_dict
 from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.metrics import miou_groups
@@ -28,6 +26,7 @@ from ipseg.methods.registry import METHODS
 from ipseg.report.formats import escaped, table_line
 from ipseg.report.paper import Number, likely_backbone, paper_numbers, published, published_for
 from ipseg.scenario.catalog import describe
+from ipseg.sweep.grid import Grid, GridRun, slug
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduce.md"
@@ -176,9 +175,9 @@ def joined(numbers: Sequence[Number]) -> str:
 
 
 @cache
-def cells_of(grid: Path) -> list[Cell]:
+def grid_runs(grid: Path) -> list[GridRun]:
     """The runs of a grid."""
-    return Grid.read(grid).cells()
+    return Grid.read(grid).runs()
 
 
 @cache
@@ -186,9 +185,9 @@ def runs_of() -> dict[Number, list[Run]]:
     """The runs beside which `ipseg compare` shows each number."""
     found: dict[Number, list[Run]] = defaultdict(list)
     for grid in GRIDS:
-        for cell in cells_of(grid):
-            for number in published_for(to_dict(make_recipe(cell.settings))):
-                found[number].append(Run(grid, cell.name, slug(cell.run)))
+        for planned in grid_runs(grid):
+            for number in published_for(to_dict(make_recipe(planned.settings))):
+                found[number].append(Run(grid, planned.name, slug(planned.entry)))
     return found
 
 
@@ -212,7 +211,7 @@ def sweep_of(runs: Sequence[Run]) -> str:
     """The command that trains these runs of one label; by a pattern where it names no others."""
     grid, pattern = runs[0].grid, f"{runs[0].label}_*"
     names = [run.name for run in runs]
-    fitting = [cell.name for cell in cells_of(grid) if fnmatchcase(cell.name, pattern)]
+    fitting = [planned.name for planned in grid_runs(grid) if fnmatchcase(planned.name, pattern)]
     chosen = [f"'{pattern}'"] if len(names) > 1 and set(names) == set(fitting) else names
     return " ".join([runs[0].sweep, *(f"--only {name}" for name in chosen)])
 

@@ -13,7 +13,7 @@ import pytest
 import ipseg
 
 ROOT = Path(ipseg.__file__).parent
-ROOMS = ["scenario", "data", "model", "methods", "engine", "apps", "cli"]
+ROOMS = ["scenario", "data", "model", "methods", "engine", "sweep", "apps", "cli"]
 """Each may import what stands before it, and itself; from data on also saliency."""
 FOR_ALL = {"errors", "config", "files", "own_code", "parsing", "progress", "visible", "__init__"}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",))
@@ -29,7 +29,8 @@ def allowed(room: str) -> set[str]:
         return {"errors", "files", "saliency"}
     below = set(ROOMS[: ROOMS.index(room) + 1]) | ({"saliency"} if room != "scenario" else set())
     commands = {"_command", "cli_data", "cli_grow", "cli_report", "cli_saliency", "cli_sweep", "evaluation", "report"}
-    extra = {"engine": {"evaluation"}, "apps": {"evaluation", "report"}, "cli": commands}
+    shown = {"evaluation", "report"}
+    extra = {"engine": {"evaluation"}, "sweep": shown, "apps": shown, "cli": commands}
     return FOR_ALL | below | extra.get(room, set())
 
 

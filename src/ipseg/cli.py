@@ -82,6 +82,7 @@ def train(
         Path | None, typer.Option("--out", metavar="RUN", help="The run's folder; by default runs/NAME.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    steps: Annotated[int | None, typer.Option("--steps", help="Stop after this many; --resume trains more.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")] = False,
     quiet: Quiet = False,
     _allow_code: AllowCode = False,
@@ -102,7 +103,7 @@ def train(
         return
     for note in idle(made):
         complain(f"note: {note}")
-    result = run(made, folder, resume=resume, quiet=quiet)
+    result = run(made, folder, resume=resume, quiet=quiet, steps=steps)
     show(steps_table(result))
     say(f"results: {folder / 'results.json'}\nlabel pictures: ipseg predict {quoted(folder)} IMAGE... --out DIR")
 

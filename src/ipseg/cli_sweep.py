@@ -11,8 +11,8 @@ from ipseg._command import AllowCode, Quiet, complain, example, say, show
 from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
-    from ipseg.apps.sweep_schedule import Job
     from ipseg.report.compare import ResultTable
+    from ipseg.sweep.schedule import Job
 
 FAILED = 1
 
@@ -24,6 +24,7 @@ def mount(app: typer.Typer) -> None:
             "ipseg sweep grid.yaml --dry-run",
             "ipseg sweep grid.yaml --jobs-per-gpu 4 --out runs/grid",
             "ipseg sweep grid.yaml --only ipseg_3-1_s0",
+            "ipseg sweep grid.yaml --processes-per-run 4",
             "ipseg sweep grid.yaml --engine slurm --slurm partition=gpu --slurm timeout_min=240",
         )
     )(sweep)
@@ -40,7 +41,7 @@ def sweep(
     grid: Annotated[Path, typer.Argument(metavar="GRID", help="A YAML file of runs; docs/sweep.md shows how.")],
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where everything goes; by default runs/GRID.")
+        Path | None, typer.Option("--out", metavar="DIR", help="The sweep's folder; by default runs/GRID.")
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run; repeatable.")
@@ -50,47 +51,60 @@ def sweep(
         typer.Option("--only", metavar="RUN", help="These runs alone, by folder, as in 'ipseg_*_s0'; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; write nothing.")] = False,
-    table: Annotated[bool, typer.Option("--table", help="Start nothing; compare what is there.")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Runs at the same time; by default 1 on a CPU.")] = None,
-    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", help="Runs at the same time on each GPU.")] = 1,
+    table: Annotated[bool, typer.Option("--table", help="Train nothing; compare what is there.")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Concurrent runs; by default 1 on a CPU.")] = None,
+    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", help="Concurrent runs on each GPU.")] = 1,
+    processes_per_run: Annotated[
+        int, typer.Option("--processes-per-run", help="Processes that train a run together, each on a GPU (torchrun).")
+    ] = 1,
     engine: Annotated[
         Literal["local", "slurm"], typer.Option("--engine", help="Processes of this machine, or jobs of SLURM.")
     ] = "local",
     slurm: Annotated[
         list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="An option of SLURM; repeatable.")
     ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit all SLURM jobs and return.")] = False,
     quiet: Quiet = False,
     _allow_code: AllowCode = False,
 ) -> None:
-    """Run a grid of methods, scenarios, seeds and settings. The same command goes on where it was cut."""
-    from ipseg.apps.sweep import Engine, Sweep, slurm_options
-    from ipseg.apps.sweep_plan import plan_table
+    """Run a grid of methods, scenarios, seeds and settings. The same command resumes it."""
+    from ipseg.apps.sweep import Resources, Sweep, slurm_options
     from ipseg.progress import Terminal
+    from ipseg.sweep.plan import plan_table
 
-    chosen = Engine(kind=engine, jobs=jobs, jobs_per_gpu=jobs_per_gpu, slurm=slurm_options(slurm or ()))
-    whole = Sweep(grid, out, changes or (), only or ())
+    resources = Resources(
+        engine=engine,
+        jobs=jobs,
+        jobs_per_gpu=jobs_per_gpu,
+        processes_per_run=processes_per_run,
+        slurm=slurm_options(slurm or ()),
+        detach=detach,
+    )
+    planned = Sweep(grid, out, changes or (), only or ())
     if dry_run:
-        show(plan_table(whole.chosen))
-        say(f"The runs would go to {whole.out / 'runs'}.")
+        show(plan_table(planned.selected))
+        say(f"The runs would go to {planned.out / 'runs'}.")
         return
-    ended = [] if table else whole.run(chosen, Terminal(stderr=True), quiet=quiet)
-    sections = whole.table()
+    ended = [] if table else planned.run(resources, Terminal(stderr=True), quiet=quiet)
+    if detach and not table:
+        submitted = sum(job.state == "running" for job in ended)
+        say(f"{submitted} runs are jobs of SLURM now. The same command without --detach waits for them.")
+        return
+    sections = planned.table()
     _show_sections(sections)
     if sections:
-        say(f"compared: {whole.out / 'comparison.md'}, {whole.out / 'comparison.json'}")
+        say(f"compared: {planned.out / 'comparison.md'}, {planned.out / 'comparison.json'}")
     elif table:
-        complain(f"no run of the grid has finished a step in {whole.out}; there is nothing to compare yet.")
-    _end(ended)
+        complain(f"no run of the grid has finished a step in {planned.out}; there is nothing to compare yet.")
+    _report_unfinished(ended)
 
 
-def _end(jobs: list[Job]) -> None:
-    """Say what failed and what was stopped, and how to go on."""
-    from ipseg.apps.sweep_schedule import last_words
-
+def _report_unfinished(jobs: list[Job]) -> None:
+    """Name the failed and the stopped runs, and exit accordingly."""
     failed = [job for job in jobs if job.state == "failed"]
     left = [job for job in jobs if job.state in ("waiting", "stopped")]
     for job in failed:
-        complain("\n  ".join([f"{job.name} failed ({job.why}); its log is {job.log}", *last_words(job)]))
+        complain("\n  ".join([f"{job.name} failed ({job.reason}); its log is {job.log}", *job.log_tail()]))
     if left:
         complain(f"stopped: {len(left)} of {len(jobs)} runs are not finished. The same command goes on with them.")
         raise typer.Exit(STOPPED)

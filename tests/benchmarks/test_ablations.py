@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ablation_table import GRID, ablation_table
 
-from ipseg.apps.sweep_grid import Grid
 from ipseg.engine.recipe import make_recipe
+from ipseg.sweep.grid import Grid
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def test_the_table_in_the_docs_is_that_of_the_file_in_the_repository():
 
 
 def test_seeds_also_draw_the_pictures_and_fine_tuning_has_the_network_of_the_others():
-    recipes = {cell.name: make_recipe(cell.settings) for cell in Grid.read(GRID).cells()}
+    recipes = {run.name: make_recipe(run.settings) for run in Grid.read(GRID).runs()}
     assert len(recipes) == 18 * 3
     assert all(recipe.data.seed == recipe.seed for recipe in recipes.values())
     (model,) = {recipe.model for recipe in recipes.values()}

@@ -21,7 +21,6 @@ from PIL import Image
 
 from commands import call
 from ipseg.apps.model import AFTERWARDS
-from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.config import flat, override, to_dict
 from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.evaluation.results import RunResult, StepResult
@@ -29,6 +28,7 @@ from ipseg.methods.registry import METHODS
 from ipseg.model._torchvision import ensure_torchvision
 from ipseg.report.paper import Number, paper_numbers, published, published_for
 from ipseg.scenario.catalog import ADE, VOC
+from ipseg.sweep.grid import Grid, GridRun
 
 ROOT = Path(__file__).parents[2]
 GRIDS = sorted((ROOT / "benchmarks" / "paper").glob("*.yaml"))
@@ -39,13 +39,13 @@ every_grid = pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.stem)
 
 
 @cache
-def cells(grid: Path) -> list[Cell]:
-    return Grid.read(grid).cells()
+def grid_runs(grid: Path) -> list[GridRun]:
+    return Grid.read(grid).runs()
 
 
 @cache
 def recipes(grid: Path) -> dict[str, Recipe]:
-    return {cell.name: make_recipe(cell.settings) for cell in cells(grid)}
+    return {run.name: make_recipe(run.settings) for run in grid_runs(grid)}
 
 
 def every_recipe() -> list[Recipe]:
@@ -80,7 +80,7 @@ def test_a_dry_run_of_a_grid_lists_all_its_runs_and_finds_their_settings_sound(g
     data = tree(tmp_path / "data", "ade" if grid.stem == "ade" else "voc")
     result = call("sweep", grid, "--out", tmp_path / "out", "--dry-run", "--set", f"data.path={data}")
     assert result.exit_code == 0, result.output
-    assert f"{len(cells(grid))} runs, 0 finished" in " ".join(result.output.split())
+    assert f"{len(grid_runs(grid))} runs, 0 finished" in " ".join(result.output.split())
     assert not (tmp_path / "out").exists()
     for recipe in recipes(grid).values():
         recipe.require_trainable()
@@ -89,9 +89,9 @@ def test_a_dry_run_of_a_grid_lists_all_its_runs_and_finds_their_settings_sound(g
 @every_grid
 def test_a_run_is_called_by_its_method_variant_backbone_and_memory(grid):
     backbones = {"swin-b": "swin_base_patch4_window12_384.ms_in1k", "resnet-101": "resnet101.tv_in1k"}
-    for cell in cells(grid):
-        method, *rest = cell.run.split()
-        recipe = recipes(grid)[cell.name]
+    for run in grid_runs(grid):
+        method, *rest = run.entry.split()
+        recipe = recipes(grid)[run.name]
         assert (
             recipe.model.backbone.name == backbones[rest[-1] if rest[-1:] in (["swin-b"], ["resnet-101"]) else "swin-b"]
         )

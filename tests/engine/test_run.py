@@ -402,3 +402,15 @@ def test_what_is_prepared_has_the_number_format_of_what_is_learned(tiny_settings
     tiny_settings["training"] |= {"precision": precision}
     run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
     assert mixed == [precision == "bf16"] * 3
+
+
+def test_a_run_that_is_to_end_after_some_steps_is_the_same_run_once_it_is_resumed(tiny_settings, tiny_run, tmp_path):
+    recipe = make_recipe(tiny_settings)
+    assert len(run(recipe, tmp_path / "run", steps=1, quiet=True).steps) == 1
+    assert len(run(recipe, tmp_path / "run", steps=1, resume=True, quiet=True).steps) == 1
+    assert not (tmp_path / "run" / "step_01").exists()
+    run(recipe, tmp_path / "run", resume=True, quiet=True)
+    ours, theirs = (json.loads((folder / "results.json").read_text()) for folder in (tmp_path / "run", tiny_run))
+    assert ours["steps"] == theirs["steps"]
+    with pytest.raises(UserError, match="--steps is 0; it must be at least 1"):
+        run(recipe, tmp_path / "other", steps=0)

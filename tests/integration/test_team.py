@@ -9,8 +9,11 @@ import fcntl
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +188,79 @@ def test_a_run_of_one_process_goes_on_with_two(recipe, alone, tmp_path):
     train(recipe, cut, 2, "--resume")
     assert worst(alone, cut) < TOLERANCE
     assert (cut / "results.json").is_file()
+
+
+# ---- two nodes ------------------------------------------------------------------------------------------------------
+
+NODES = ("127.0.0.1", "127.0.0.2")
+
+
+def start_nodes(recipe: Path, out: Path, port: int, *more: str) -> list[subprocess.Popen[str]]:
+    """A torchrun on each node, with one process."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    shared = ["--nnodes=2", "--nproc-per-node=1", f"--master-addr={NODES[0]}", f"--master-port={port}"]
+    train = ["-m", "ipseg", "train", str(recipe), "--out", str(out), "--quiet", *more]
+    return [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                *shared,
+                f"--node-rank={rank}",
+                f"--local-addr={node}",
+                *train,
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, node in enumerate(NODES)
+    ]
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind((NODES[0], 0))
+        return listening.getsockname()[1]
+
+
+def kill_node(torchrun: subprocess.Popen[str]) -> None:
+    """As if its machine had lost power."""
+    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+    for process in [torchrun.pid, *map(int, children)]:
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2 without setting it up")
+def test_two_nodes_of_which_one_is_killed_and_started_again_learn_what_one_process_learns(recipe, alone, tmp_path):
+    out = tmp_path / "nodes"
+    first, second = start_nodes(recipe, out, free_port())
+    while not (out / "step_01" / "checkpoint.safetensors").exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.01)
+    kill_node(second)
+    output, _ = first.communicate(timeout=200)
+    assert first.returncode != 0, output
+    assert not (out / "results.json").exists() or not (out / "step_02" / "step.json").exists()
+    for node in start_nodes(recipe, out, free_port(), "--resume"):
+        output, _ = node.communicate(timeout=200)
+        assert node.returncode == 0, output
+    assert_same_losses(alone, out, TOLERANCE)
+    assert worst(alone, out) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_a_sweep_trains_each_run_with_several_processes(recipe, alone, tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(f"base: {recipe}\nruns: {{ipseg: {{}}}}\n")
+    out = tmp_path / "out"
+    command = ["-P", "-m", "ipseg", "sweep", str(grid), "--out", str(out), "--processes-per-run", "2"]
+    done = start(1, *command)
+    assert done.returncode == 0, done.stderr[-3000:] + (out / "logs" / "ipseg_2-1_s0.log").read_text()[-3000:]
+    assert worst(alone, out / "runs" / "ipseg_2-1_s0") < TOLERANCE
 
 
 def test_more_processes_than_pictures_in_a_batch_are_refused(monkeypatch):

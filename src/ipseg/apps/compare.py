@@ -21,8 +21,8 @@ from ipseg.methods.registry import METHODS
 from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable, Run, Setup, make_tables
 from ipseg.report.paper import published_for
+from ipseg.sweep.grid import SEEDS
 
-SEEDS = {"seed", "data.seed"}
 OURS = {"data": DATA_SETS, "method": METHODS}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 """The paper's main tables: they win where it has two numbers."""

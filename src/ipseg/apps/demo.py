@@ -7,11 +7,8 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from ipseg.apps.beside import BesideLauncher
 from ipseg.apps.compare import compare
 from ipseg.apps.report import report, require_place
-from ipseg.apps.sweep_progress import View, look
-from ipseg.apps.sweep_schedule import Job, Schedule, last_words
 from ipseg.data.source import Source
 from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import Recipe, load_recipe
@@ -19,6 +16,9 @@ from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
 from ipseg.progress import Terminal
 from ipseg.report.formats import rich_tables
+from ipseg.sweep.forks import ForkLauncher
+from ipseg.sweep.progress import ProgressView, read_progress
+from ipseg.sweep.schedule import Job, Scheduler
 
 RECIPE = "scenes_3-1_ipseg"
 SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.val=100",
@@ -79,14 +79,14 @@ def _steps(recipe: Recipe, source: Source) -> int:
 def train_all(out: Path, recipes: dict[str, Recipe], source: Source, console: Terminal) -> None:
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
     source.train.presence()  # draws the pictures, once for all
-    launcher = BesideLauncher(out, recipes, source)
+    launcher = ForkLauncher(out, recipes, source)
     jobs = [Job(name, name, _steps(recipe, source), launcher.log(name)) for name, recipe in recipes.items()]
-    with View(console) as view:
-        Schedule(jobs, launcher, lambda job: look(out / job.name)).run(view.tell)
+    with ProgressView(console) as view:
+        Scheduler(jobs, launcher, lambda job: read_progress(out / job.name)).run(view.show)
     for job in jobs:
         if job.state == "failed":
-            said = "\n".join(last_words(job))
-            raise UserError(f"the run {job.name} failed ({job.why}); its log is {job.log}:\n{said}")
+            tail = "\n".join(job.log_tail())
+            raise UserError(f"the run {job.name} failed ({job.reason}); its log is {job.log}:\n{tail}")
         if job.state == "stopped":
             raise Interrupted("stopped; nothing is lost: the same command goes on.")
 

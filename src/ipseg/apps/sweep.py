@@ -1,10 +1,11 @@
-"""`ipseg sweep`: the runs of a grid, started, watched, gone on with, and put side by side at the end.
+"""`ipseg sweep`: the runs of a grid, trained and compared in one folder.
 
 OUT/
-  sweep.json          what the grid came to: every run, its folder, its base step
+  sweep.json          the plan: every run, its folder, its base step
   recipes/NAME.yaml   what each run was started with
-  logs/NAME.log       what it said
+  logs/NAME.log       its output
   runs/NAME/          its folder
+  slurm/              with SLURM: job numbers and submitit's files
   comparison.md, comparison.json   the table
 """
 
@@ -21,35 +22,46 @@ from typing import Any, Literal
 from rich.console import Console
 
 from ipseg.apps.compare import compare
-from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_local import LocalLauncher, command_for, fewer_than_asked, make_slots, visible_gpus
-from ipseg.apps.sweep_plan import Planned, choose, make_plan
-from ipseg.apps.sweep_progress import View, look
-from ipseg.apps.sweep_schedule import Job, Launcher, Schedule
-from ipseg.apps.sweep_slurm import SlurmLauncher
 from ipseg.config import assigned, to_yaml
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_plain, require_no_link, write_json, write_text
 from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable
 from ipseg.report.formats import as_json, markdown
+from ipseg.sweep.grid import Grid
+from ipseg.sweep.launchers import Launcher, LocalPool, make_slots, slots_note, visible_gpus
+from ipseg.sweep.plan import make_plan, select
+from ipseg.sweep.progress import ProgressView, read_progress
+from ipseg.sweep.schedule import Job, Scheduler
+from ipseg.sweep.slurm import SlurmLauncher
 
 VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """What runs are started on."""
+class Resources:
+    """Where runs are trained, and how many at a time."""
 
-    kind: Literal["local", "slurm"] = "local"
+    engine: Literal["local", "slurm"] = "local"
     jobs: int | None = None
-    """Runs at the same time; none: one, or what the GPUs hold, or what SLURM lets."""
+    """Concurrent runs; None: one on a CPU, or one per GPU, or all that SLURM starts."""
     jobs_per_gpu: int = 1
+    processes_per_run: int = 1
+    """Of this machine, started by torchrun, each with a GPU of its own where there are any."""
     slurm: Mapping[str, Any] = field(default_factory=dict)
+    detach: bool = False
+    """Submit everything to SLURM and return."""
 
     def __post_init__(self) -> None:
         require_at_least("--jobs", 1 if self.jobs is None else self.jobs, 1)
         require_at_least("--jobs-per-gpu", self.jobs_per_gpu, 1)
+        require_at_least("--processes-per-run", self.processes_per_run, 1)
+        if self.jobs_per_gpu > 1 and self.processes_per_run > 1:
+            raise UserError("--jobs-per-gpu and --processes-per-run: several runs share a GPU, or one has several.")
+        if self.engine == "slurm" and self.processes_per_run > 1:
+            raise UserError("--processes-per-run is for this machine; with SLURM use --slurm tasks_per_node=N.")
+        if self.detach and (self.engine != "slurm" or self.jobs is not None):
+            raise UserError("--detach submits all jobs at once, so it needs --engine slurm and no --jobs.")
 
 
 class Sweep:
@@ -62,29 +74,35 @@ class Sweep:
         self.out = out or Path("runs") / file.stem
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file; a sweep needs a folder.")
-        earlier = _read(self.out / "sweep.json")
+        earlier = _read_earlier(self.out / "sweep.json")
         if self.out.is_dir() and any(self.out.iterdir()) and earlier is None:
             raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
         for place in ("logs", "recipes", "runs", "slurm"):
             require_no_link(self.out / place)
         self.plan = make_plan(self.grid, self.out, assignments)
-        self._require_own(earlier or {})
-        self.chosen = choose(self.plan, only)
+        self._require_same_grid(earlier or {})
+        self.selected = select(self.plan, only)
         self._runs = {run.name: run for run in self.plan}
 
-    def run(self, engine: Engine, console: Console, *, quiet: bool = False) -> list[Job]:
-        """Start what is not finished, until all have ended or somebody stops them."""
-        launcher = self._launcher(engine, console)
+    def run(self, resources: Resources, console: Console, *, quiet: bool = False) -> list[Job]:
+        """Train what is not finished, until every run has ended or the user stops them."""
+        launcher = self._launcher(resources, console)
         self.out.mkdir(parents=True, exist_ok=True)
-        write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._told()})
-        jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in self._asked()]
-        schedule = Schedule(jobs, launcher, lambda job: look(self._runs[job.name].folder.path))
-        with _sigterm_as_ctrl_c(), View(console, quiet=quiet) as view:
-            schedule.run(view.tell)
+        write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._entries()})
+        # Finished runs, too: others may take their base steps.
+        planned = [run for run in self.plan if run in self.selected or run.state == "finished"]
+        jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in planned]
+        scheduler = Scheduler(jobs, launcher, lambda job: read_progress(self._runs[job.name].folder.path))
+        with _sigterm_as_ctrl_c(), ProgressView(console, quiet=quiet) as view:
+            if resources.detach:
+                scheduler.turn()
+                view.show(jobs)
+            else:
+                scheduler.run(view.show)
         return jobs
 
     def table(self) -> list[ResultTable]:
-        """Put what is there side by side, and write it as Markdown and JSON."""
+        """Compare the runs that have results, and write the table as Markdown and JSON."""
         done = [run.folder.path for run in self.plan if (run.folder.path / "results.json").is_file()]
         if not done:
             return []
@@ -94,11 +112,11 @@ class Sweep:
         return sections
 
     def log(self, name: str) -> Path:
-        """What a run said."""
+        """A run's output."""
         return self.out / "logs" / f"{name}.log"
 
-    def _require_own(self, earlier: Mapping[str, Any]) -> None:
-        """Raise if the folder is that of another grid, whose runs would be in no table any more."""
+    def _require_same_grid(self, earlier: Mapping[str, Any]) -> None:
+        """Raise if the folder belongs to another grid, whose runs would be missing from the table."""
         theirs = Path(earlier.get("grid", self.grid.file))
         lost = {str(run.get("name")) for run in earlier.get("runs", ())} - {run.name for run in self.plan}
         if lost and theirs.resolve() != self.grid.file.resolve():
@@ -107,44 +125,39 @@ class Sweep:
                 f"have ({sorted(lost)[0]}, for example). Choose another folder with --out."
             )
 
-    def _asked(self) -> list[Planned]:
-        """What was chosen, and what is finished already: it may give its base step."""
-        return [run for run in self.plan if run in self.chosen or run.state == "finished"]
-
-    def _launcher(self, engine: Engine, console: Console) -> Launcher:
-        if engine.kind == "slurm":
-            options = self.grid.slurm | dict(engine.slurm)
-            return SlurmLauncher(self.out / "slurm", options, self._command, self.log, jobs=engine.jobs)
+    def _launcher(self, resources: Resources, console: Console) -> Launcher:
+        jobs, processes = resources.jobs, resources.processes_per_run
+        if resources.engine == "slurm":
+            options = self.grid.slurm | dict(resources.slurm)
+            return SlurmLauncher(self.out / "slurm", options, self._arguments, self.log, jobs=jobs)
         gpus = [] if all(run.recipe.device == "cpu" for run in self.plan) else visible_gpus()
-        slots = make_slots(gpus, engine.jobs, engine.jobs_per_gpu)
-        if note := fewer_than_asked(gpus, engine.jobs, engine.jobs_per_gpu):
+        slots = make_slots(gpus, jobs, resources.jobs_per_gpu, processes)
+        if note := slots_note(gpus, jobs, resources.jobs_per_gpu, processes):
             console.print(note, style="dim")
-        return LocalLauncher(slots, self._command, self.log)
+        return LocalPool(slots, self._arguments, self.log, processes=processes)
 
-    def _command(self, name: str, init: str | None) -> list[str]:
-        """Write the recipe that a run is started with; it begins with another's base step where there is one."""
+    def _arguments(self, name: str, source: str | None) -> list[str]:
+        """Write a run's recipe, with the base step of another run if there is one; how python trains it."""
         run, path = self._runs[name], self.out / "recipes" / f"{name}.yaml"
-        recipe = run.recipe if init is None else replace(run.recipe, init=f"{self._runs[init].folder.path}@0")
+        recipe = run.recipe if source is None else replace(run.recipe, init=f"{self._runs[source].folder.path}@0")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, to_yaml(recipe))
-        return command_for(path, run.folder.path)
+        return ["-m", "ipseg", "train", str(path), "--out", str(run.folder.path), "--resume"]
 
-    def _told(self) -> list[dict[str, Any]]:
-        return [_told(run) for run in self.plan]
-
-
-def _told(run: Planned) -> dict[str, Any]:
-    cell = run.cell
-    return {
-        "name": run.name,
-        "run": cell.run,
-        "scenario": cell.scenario,
-        "seed": cell.seed,
-        "varied": dict(cell.varied),
-        "steps": run.steps,
-        "base_step": run.base,
-        "also_called": run.twins,
-    }
+    def _entries(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": planned.name,
+                "run": planned.run.entry,
+                "scenario": planned.run.scenario,
+                "seed": planned.run.seed,
+                "varied": dict(planned.run.varied),
+                "steps": planned.steps,
+                "base_step": planned.base,
+                "also_called": planned.duplicates,
+            }
+            for planned in self.plan
+        ]
 
 
 def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
@@ -152,18 +165,18 @@ def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
     return dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in assignments)
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    """What a sweep wrote there; none where it was not one: somebody may have a file of that name."""
+def _read_earlier(file: Path) -> dict[str, Any] | None:
+    """The sweep.json of an earlier sweep; None where a file of that name is something else."""
     try:
-        told = parse_json(read_plain(file, MOST_JSON))
+        found = parse_json(read_plain(file, MOST_JSON))
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and {"version", "runs"} <= told.keys() else None
+    return found if isinstance(found, dict) and {"version", "runs"} <= found.keys() else None
 
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Who ends the sweep politely does not leave its runs behind."""
+    """A terminated sweep does not leave its runs behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -24,7 +24,7 @@ from ipseg.engine.start import begin, load, make_start
 from ipseg.engine.system import many_sizes
 from ipseg.engine.team import Team, assembled
 from ipseg.engine.trainer import stop_request, train_step
-from ipseg.errors import Interrupted, UserError
+from ipseg.errors import Interrupted, UserError, require_at_least
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method
 from ipseg.methods.labels import where_unlabelled
@@ -41,19 +41,24 @@ def run(
     resume: bool = False,
     source: Source | None = None,
     quiet: bool = False,
+    steps: int | None = None,
     after_step: AfterStep = lambda _method, _step, _result: None,
 ) -> RunResult:
-    """Learn a recipe's scenario in a folder. `source` shares pictures that another run has already read."""
+    """Learn a recipe's scenario in a folder, or its first `steps` alone.
+
+    source: shares pictures that another run has already read.
+    """
+    require_at_least("--steps", 1 if steps is None else steps, 1)
     recipe.require_trainable()
     with assembled(recipe.device, recipe.training.batch_size) as team, silence(wanted=quiet or not team.leads):
         folder = (RunFolder if team.leads else Follower).check(path, recipe, resume=resume)
         require_alone(recipe, team)
         if folder.begun:
             scenario = folder.scenario(recipe)
-            if folder.finished() == len(scenario.steps):  # its data may be gone
+            if folder.finished() >= min(len(scenario.steps), steps or len(scenario.steps)):  # its data may be gone
                 with folder.held():
                     return conclude(recipe, folder, scenario)
-        return _run(recipe, folder, source or recipe.source(), team, after_step)
+        return _run(recipe, folder, source or recipe.source(), team, steps, after_step)
 
 
 def require_alone(recipe: Recipe, team: Team) -> None:
@@ -65,7 +70,9 @@ def require_alone(recipe: Recipe, team: Team) -> None:
         )
 
 
-def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_step: AfterStep) -> RunResult:
+def _run(
+    recipe: Recipe, folder: RunFolder, source: Source, team: Team, steps: int | None, after_step: AfterStep
+) -> RunResult:
     start = make_start(recipe, folder, source, team.device)
     scenario, method = start.scenario, start.method
     team.wait()  # nobody may find what another has begun to write
@@ -77,6 +84,8 @@ def _run(recipe: Recipe, folder: RunFolder, source: Source, team: Team, after_st
                 folder.write_results(summarise(recipe, folder, scenario))  # a run that fails later has a row, too
         team.wait()
         for view in start.views:
+            if steps is not None and view.step.index >= steps:
+                break
             if view is not start.views[0]:
                 begin(method, recipe, view.step, team.device)
             memory, clock = remembered(recipe, folder, view), Clock()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ipseg.apps import sweep_grid
-from ipseg.apps.sweep_grid import Grid
-from ipseg.apps.sweep_plan import choose, make_plan, summary
 from ipseg.errors import UserError
+from ipseg.sweep import grid as grid_module
+from ipseg.sweep.grid import Grid
+from ipseg.sweep.plan import make_plan, select, summary
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def grid(tmp_path, tiny_settings):
 
 
 def names(grid: Grid) -> list[str]:
-    return [cell.name for cell in grid.cells()]
+    return [run.name for run in grid.runs()]
 
 
 def test_a_grid_is_the_product_of_its_axes_with_seeds_changing_fastest(grid):
@@ -40,23 +40,23 @@ def test_a_grid_is_the_product_of_its_axes_with_seeds_changing_fastest(grid):
         for scenario in ("2-1", "2-2-disjoint")
         for seed in (0, 1)
     ]
-    cell = made.cells()[-1]
-    assert cell.settings["memory"]["size"] == 0
-    assert cell.settings["scenario"] == {"name": "2-2", "setting": "disjoint"}
-    assert (cell.settings["seed"], cell.settings["data"].get("seed")) == (1, None)
-    assert cell.settings["name"] == "none"
+    run = made.runs()[-1]
+    assert run.settings["memory"]["size"] == 0
+    assert run.settings["scenario"] == {"name": "2-2", "setting": "disjoint"}
+    assert (run.settings["seed"], run.settings["data"].get("seed")) == (1, None)
+    assert run.settings["name"] == "none"
 
 
 def test_settings_are_varied_and_named(grid):
     made = grid("runs: {ipseg: {}}\nvary: {memory.size: [3, 9], method.noise_filtering: [true, false]}")
     assert names(made)[1] == "ipseg_2-1_memory.size=3_method.noise_filtering=false_s0"
-    assert made.cells()[1].settings["method"] == {"name": "ipseg", "noise_filtering": False}
-    assert made.cells()[1].label == "ipseg, memory.size=3, method.noise_filtering=false"
+    assert made.runs()[1].settings["method"] == {"name": "ipseg", "noise_filtering": False}
+    assert made.runs()[1].label == "ipseg, memory.size=3, method.noise_filtering=false"
 
 
 def test_a_seed_may_set_more_than_the_seed(grid):
-    (_, cell) = grid("seeds: [0, 5]\nseeded: [seed, data.seed]").cells()
-    assert (cell.settings["seed"], cell.settings["data"]["seed"]) == (5, 5)
+    (_, run) = grid("seeds: [0, 5]\nseeded: [seed, data.seed]").runs()
+    assert (run.settings["seed"], run.settings["data"]["seed"]) == (5, 5)
 
 
 def test_some_runs_are_left_out_and_others_added(grid):
@@ -88,14 +88,14 @@ def test_a_run_that_names_its_own_scenario_is_run_once(grid):
 def test_scenarios_may_have_names_and_settings_of_their_own(grid):
     made = grid("scenarios: {there: {name: 2-1}, back: {name: 2-1, order: [car, horse, bus, cow]}}")
     assert [name.removeprefix("tiny_") for name in names(made)] == ["there_s0", "back_s0"]
-    assert made.cells()[1].settings["scenario"]["order"][0] == "car"
+    assert made.runs()[1].settings["scenario"]["order"][0] == "car"
 
 
 def test_the_classes_of_the_base_stay_those_of_its_scenarios(grid, tmp_path, tiny_settings):
     other = tiny_settings | {"scenario": {"name": "voc_animals/2-1"}}
     (tmp_path / "animals.yaml").write_text(yaml.safe_dump(other))
     made = grid("runs: {a: {}, joint: {scenario: {name: joint}}}\nscenarios: [3-1]", base="base: animals.yaml\n")
-    assert [cell.settings["scenario"]["name"] for cell in made.cells()] == ["voc_animals/3-1", "voc_animals/joint"]
+    assert [run.settings["scenario"]["name"] for run in made.runs()] == ["voc_animals/3-1", "voc_animals/joint"]
     assert names(made) == ["a_3-1_s0", "joint_s0"]
 
 
@@ -103,7 +103,7 @@ def test_a_method_of_another_name_begins_anew_and_a_run_may_have_its_own_base(gr
     made = grid(
         "set: {method: {alpha_nf: 0.7}}\nruns: {a: {method: {name: finetune}}, b: {base: scenes_3-1_ipseg}, c: {}}"
     )
-    first, second, third = (cell.settings for cell in made.cells())
+    first, second, third = (run.settings for run in made.runs())
     assert first["method"] == {"name": "finetune"}
     assert (second["data"]["train"], second["method"]["alpha_nf"]) == (1200, 0.7)
     assert third["method"]["alpha_nf"] == 0.7
@@ -147,12 +147,12 @@ def test_recipes_alone_are_a_grid_too(grid):
 )
 def test_a_wrong_grid_is_explained(grid, text, message):
     with pytest.raises(UserError, match=message):
-        grid(text).cells()
+        grid(text).runs()
 
 
 def test_what_seeds_set_may_be_varied_where_there_are_no_seeds(grid):
     made = grid("runs: {a: {}}\nseeded: [seed, memory.size]\nvary: {memory.size: [7]}\nalso: [{seeds: [1], vary: {}}]")
-    assert [cell.settings["memory"]["size"] for cell in made.cells()] == [7, 1]
+    assert [run.settings["memory"]["size"] for run in made.runs()] == [7, 1]
 
 
 @pytest.mark.parametrize("letter", ["a", "ä"])
@@ -160,13 +160,13 @@ def test_a_run_may_have_a_name_as_long_as_its_files_can_be_called_and_no_longer(
     longest = letter * ((255 - len("_2-1_s0.yaml")) // len(letter.encode()))
     (name,) = names(grid(f"runs: {{{longest}: {{}}}}"))
     (tmp_path / f"{name}.yaml").touch()
-    with pytest.raises(UserError, match=rf'the run "{longest}{letter}, 2-1" would have .* at most 250, for'):
-        grid(f"runs: {{{longest}{letter}: {{}}}}").cells()
+    with pytest.raises(UserError, match=rf'the run "{longest}{letter}, 2-1" would have .* at most 250 are'):
+        grid(f"runs: {{{longest}{letter}: {{}}}}").runs()
 
 
 def test_long_values_that_are_varied_are_refused_with_the_run_they_belong_to(grid):
     with pytest.raises(UserError, match=r'the run "b, model.backbone.weights=x+, 2-1" would have a folder .* `vary`'):
-        grid(f"runs: {{b: {{}}}}\nvary: {{model.backbone.weights: [{'x' * 300}]}}").cells()
+        grid(f"runs: {{b: {{}}}}\nvary: {{model.backbone.weights: [{'x' * 300}]}}").runs()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_long_values_that_are_varied_are_refused_with_the_run_they_belong_to(gri
 )
 def test_two_runs_that_would_have_one_folder_are_refused(grid, text, message):
     with pytest.raises(UserError, match=message):
-        grid(text).cells()
+        grid(text).runs()
 
 
 def test_a_run_that_is_named_twice_is_run_once_though_one_says_what_the_other_leaves(grid):
@@ -200,7 +200,7 @@ def test_a_grid_without_a_recipe_is_explained(grid):
     with pytest.raises(UserError, match=r"runs.a has no recipe: give the grid a `base`"):
         grid("runs: {a: {}}", base="")
     with pytest.raises(UserError, match=r'no base .* "scenes_3-1_ipsg". Did you mean scenes_3-1_ipseg'):
-        grid("", base="base: scenes_3-1_ipsg").cells()
+        grid("", base="base: scenes_3-1_ipsg").runs()
 
 
 # ---- what it comes to -----------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_the_same_settings_are_run_once_and_equal_base_steps_are_found(grid, tmp
         "also: [{runs: [ipseg], seeds: [0], vary: {memory.size: [6, 2]}}, {runs: [ipseg], scenarios: [2-1 disjoint]}]"
     )
     plan = {run.name: run for run in make_plan(made, tmp_path / "out")}
-    assert plan["ipseg_2-1_s0"].twins == ["ipseg_2-1_memory.size=6_s0"]
+    assert plan["ipseg_2-1_s0"].duplicates == ["ipseg_2-1_memory.size=6_s0"]
     assert plan["ipseg_2-1_memory.size=2_s0"].base == plan["ipseg_2-1_s0"].base
     others = ["ipseg_2-1_s1", "finetune_2-1_s0", "ipseg_2-1-disjoint_s0"]
     assert len({plan[name].base for name in ["ipseg_2-1_s0", *others]}) == 4
@@ -270,11 +270,11 @@ def test_a_plan_says_how_many_runs_and_steps_there_are(grid, tmp_path):
 def test_runs_are_chosen_by_their_folders_names(grid, tmp_path):
     made = grid("runs: {ipseg: {}, none: {memory: {size: 0}}}\nseeds: [0, 1]\nalso: [{vary: {memory.size: [0]}}]")
     plan = make_plan(made, tmp_path / "out")
-    assert [run.name for run in choose(plan, [])] == [run.name for run in plan]
-    assert [run.name for run in choose(plan, ["none*_s1", "ipseg_2-1_s0"])] == ["ipseg_2-1_s0", "none_2-1_s1"]
-    assert [run.name for run in choose(plan, ["ipseg_2-1_memory.size=0_s1"])] == ["none_2-1_s1"]  # its twin
+    assert [run.name for run in select(plan, [])] == [run.name for run in plan]
+    assert [run.name for run in select(plan, ["none*_s1", "ipseg_2-1_s0"])] == ["ipseg_2-1_s0", "none_2-1_s1"]
+    assert [run.name for run in select(plan, ["ipseg_2-1_memory.size=0_s1"])] == ["none_2-1_s1"]  # its twin
     with pytest.raises(UserError, match=r'no run of the grid for --only "mib\*".* Valid: ipseg_2-1_memory'):
-        choose(plan, ["none*", "mib*"])
+        select(plan, ["none*", "mib*"])
 
 
 def test_settings_that_changed_since_a_run_began_are_noticed_before_anything_starts(grid, tmp_path, tiny_run):
@@ -301,6 +301,6 @@ def test_the_grids_of_the_docs_are_grids_of_recipes(tmp_path):
 
 
 def test_the_example_of_the_module_is_a_grid():
-    text = (sweep_grid.__doc__ or "").split("\n\n", 1)[1]
+    text = (grid_module.__doc__ or "").split("\n\n", 1)[1]
     lines = [line.split("    ")[0] if not line.startswith(" ") else line for line in text.splitlines()]
-    assert len(Grid(yaml.safe_load("\n".join(lines)), Path("grid.yaml")).cells()) == 12 + 6
+    assert len(Grid(yaml.safe_load("\n".join(lines)), Path("grid.yaml")).runs()) == 12 + 6

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import yaml
 
-from ipseg.apps.sweep import Engine, Sweep, slurm_options
+from ipseg.apps.sweep import Resources, Sweep, slurm_options
 from ipseg.errors import UserError
 
 
@@ -60,7 +60,7 @@ def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):
 
     monkeypatch.setattr("ipseg.apps.sweep.SlurmLauncher", refuse)
     with pytest.raises(UserError, match="no SLURM"):
-        Sweep(grid, tmp_path / "out").run(Engine(kind="slurm"), console=None, quiet=True)
+        Sweep(grid, tmp_path / "out").run(Resources(engine="slurm"), console=None, quiet=True)
     assert not (tmp_path / "out").exists()
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.apps.beside import BesideLauncher
-from ipseg.apps.sweep_schedule import Process
 from ipseg.data.source import Source
 from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import STOPPED, WRONG
 from ipseg.evaluation.results import RunResult
+from ipseg.sweep.forks import ForkLauncher
+from ipseg.sweep.launchers import Handle
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def recipe(tiny_settings) -> Recipe:
     return make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
 
 
-def begin(out: Path, recipe: Recipe, source: Source) -> tuple[BesideLauncher, Process]:
-    launcher = BesideLauncher(out, {"one": recipe}, source)
-    return launcher, launcher.start("one", None)
+def begin(out: Path, recipe: Recipe, source: Source) -> tuple[ForkLauncher, Handle]:
+    launcher = ForkLauncher(out, {"one": recipe}, source)
+    return launcher, launcher.submit("one", None)
 
 
-def end_of(process: Process) -> int | str | None:
+def end_of(process: Handle) -> int | str | None:
     end = time.monotonic() + 60
     while process.poll() is None:
         assert time.monotonic() < end
@@ -65,6 +65,6 @@ def test_a_run_that_is_stopped_can_go_on(tiny_settings, tmp_path):
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.02)
-    process.stop(now=False)
+    process.cancel(kill=False)
     assert end_of(process) == STOPPED
     assert (tmp_path / "one" / "step_00" / "checkpoint.safetensors").is_file()

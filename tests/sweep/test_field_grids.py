@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.apps.sweep_grid import Cell, Grid
 from ipseg.engine.recipe import make_recipe
 from ipseg.methods.registry import METHODS
+from ipseg.sweep.grid import Grid, GridRun
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FIELD = BENCHMARKS / "field"
@@ -17,46 +17,46 @@ OURS = "ipseg_lda"
 """Not a published system."""
 ROWS = {name: name for name in METHODS if name != OURS} | {"ipseg rehearsing": "ipseg"}
 """The method of each row: every published one, and ipseg once more with the replay of SSUL-M."""
-PHOTOGRAPHS = Grid.read(BENCHMARKS / "real" / "main.yaml").cells()
-TABLE, RATES = (Grid.read(FIELD / f"{name}.yaml").cells() for name in ("scenes", "rates"))
+PHOTOGRAPHS = Grid.read(BENCHMARKS / "real" / "main.yaml").runs()
+TABLE, RATES = (Grid.read(FIELD / f"{name}.yaml").runs() for name in ("scenes", "rates"))
 
 
-@pytest.mark.parametrize("cells", [TABLE, RATES], ids=["scenes", "rates"])
-def test_every_method_is_there_under_its_name_and_all_recipes_are_sound(cells: list[Cell]):
-    recipes = {cell.name: make_recipe(cell.settings) for cell in cells}
-    assert {cell.run: recipes[cell.name].method.name for cell in cells} == ROWS
+@pytest.mark.parametrize("runs", [TABLE, RATES], ids=["scenes", "rates"])
+def test_every_method_is_there_under_its_name_and_all_recipes_are_sound(runs: list[GridRun]):
+    recipes = {run.name: make_recipe(run.settings) for run in runs}
+    assert {run.entry: recipes[run.name].method.name for run in runs} == ROWS
 
 
-@pytest.mark.parametrize("cells", [TABLE, PHOTOGRAPHS], ids=["scenes", "photographs"])
-def test_all_have_the_same_network_and_budget(cells: list[Cell]):
+@pytest.mark.parametrize("runs", [TABLE, PHOTOGRAPHS], ids=["scenes", "photographs"])
+def test_all_have_the_same_network_and_budget(runs: list[GridRun]):
     fixed = {
         (
             recipe.model,
             *(getattr(recipe.training, key) for key in ("epochs", "later_epochs", "batch_size", "crop")),
         )
-        for recipe in (make_recipe(cell.settings) for cell in cells)
+        for recipe in (make_recipe(run.settings) for run in runs)
     }
     assert len(fixed) == 1
 
 
 def test_on_photographs_what_is_claimed_has_three_seeds_and_stands_before_the_rest():
-    seeds = Counter(cell.run for cell in PHOTOGRAPHS if cell.scenario in ("2-1", "joint") and not cell.varied)
+    seeds = Counter(run.entry for run in PHOTOGRAPHS if run.scenario in ("2-1", "joint") and not run.varied)
     claimed = {"ipseg", "ipseg official", "ipseg_lda", "ssul_m", "plop_m", "mib", "joint"}
     claimed |= {"none", "IP", "SD", "none, small heads", "IP, small heads"}
     assert {run for run, count in seeds.items() if count == 3} == claimed
-    runs = [cell.run for cell in PHOTOGRAPHS]
+    runs = [run.entry for run in PHOTOGRAPHS]
     assert runs.index("labels part") > max(index for index, run in enumerate(runs) if run in {"IP", "SD", "none"})
 
 
 def test_every_row_of_drawn_scenes_has_three_seeds_that_also_draw_the_pictures():
-    recipes = [make_recipe(cell.settings) for cell in TABLE]
+    recipes = [make_recipe(run.settings) for run in TABLE]
     assert Counter(recipe.seed for recipe in recipes) == dict.fromkeys((0, 1, 2), len(ROWS))
     assert all(recipe.data.seed == recipe.seed for recipe in recipes)  # type: ignore[attr-defined]
 
 
 def test_rates_are_three_a_method_chosen_on_pictures_that_the_table_does_not_show():
-    assert Counter(cell.run for cell in RATES) == dict.fromkeys(ROWS, 3)
-    drawn = [{cell.settings["data"]["seed"] for cell in cells} for cells in (TABLE, RATES)]
+    assert Counter(run.entry for run in RATES) == dict.fromkeys(ROWS, 3)
+    drawn = [{run.settings["data"]["seed"] for run in runs} for runs in (TABLE, RATES)]
     assert drawn == [{0, 1, 2}, {100}]
-    weights = [{cell.seed for cell in cells} for cells in (TABLE, RATES)]
+    weights = [{run.seed for run in runs} for runs in (TABLE, RATES)]
     assert not weights[0] & weights[1]

@@ -1,12 +1,14 @@
-"""What a person sees of a sweep: a live table in a terminal, a line for whatever is new elsewhere."""
+"""Progress of a sweep: a live table in a terminal, elsewhere a line per change."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,11 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.apps.sweep_schedule import Job, Progress, State
 from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
 from ipseg.report.compare import percent
+
+if TYPE_CHECKING:
+    from ipseg.sweep.schedule import Job, State
 
 STYLES: dict[State, str] = {
     "finished": "green",
@@ -30,21 +34,38 @@ STYLES: dict[State, str] = {
 SIGNS = {"finished": "✓", "running": "▶", "waiting": "·", "failed": "✗", "stopped": "‖"}
 BAR = 12
 """Characters of a full bar."""
-AROUND = 9
-"""Lines of the terminal that the table does not get."""
+MARGIN = 9
+"""Lines of the terminal that the table leaves free."""
 
 
-def look(run: Path) -> Progress:
-    """How far a run is, by what stands in its folder."""
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    begun: bool = False
+    finished: int = 0
+    """Steps."""
+    share: float = 0.0
+    """Of the current step."""
+    miou: float | None = None
+    """After the last finished step, over all classes."""
+
+
+def read_progress(run: Path) -> Progress:
+    """How far a run is, from its folder."""
     folder = RunFolder(run)
-    finished = folder.finished()
+    finished, share, miou = folder.finished(), 0.0, None
     last = _last_line(run / "log.jsonl")
-    share = last["iteration"] / last["of"] if last.get("step") == finished else 0.0
-    return Progress((run / "run.json").is_file(), finished, share, _miou(folder, finished - 1) if finished else None)
+    if last.get("step") == finished:
+        share = last["iteration"] / last["of"]
+    if finished:
+        with suppress(UserError, OSError):  # an unreadable file must not end the other runs
+            miou = folder.result(finished - 1).miou.get("all")
+    return Progress(folder.begun, finished, share, miou)
 
 
 def _last_line(log: Path) -> dict[str, Any]:
-    """The newest whole line; a run may be writing one."""
+    """The newest complete line of training; a run may be writing one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 4096))
@@ -61,23 +82,15 @@ def _last_line(log: Path) -> dict[str, Any]:
     return {}
 
 
-def _miou(folder: RunFolder, step: int) -> float | None:
-    """After a step; none where its file cannot be read, which must not end other runs."""
-    try:
-        return folder.result(step).miou.get("all")
-    except (UserError, OSError):
-        return None
-
-
-class View:
-    """Shows jobs while they go. `with View(console) as view: schedule.run(view.tell)`."""
+class ProgressView:
+    """`with ProgressView(console) as view: scheduler.run(view.show)`."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
         self._live: Live | None = None
-        self._told: dict[str, tuple[str, int]] = {}
+        self._shown: dict[str, tuple[str, int]] = {}
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> ProgressView:
         if self.console.is_terminal and not self.quiet:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
@@ -89,36 +102,36 @@ class View:
         if self._live:
             self._live.stop()
 
-    def tell(self, jobs: Sequence[Job]) -> None:
-        """What is new."""
+    def show(self, jobs: Sequence[Job]) -> None:
+        """Refresh the table, or print a line for every job that changed."""
         if self._live:
-            self._live.update(picture(jobs, self.console.height - AROUND), refresh=True)
+            self._live.update(jobs_table(jobs, self.console.height - MARGIN), refresh=True)
             return
         for job in jobs:
             now = (job.state, job.progress.finished)
-            if self._told.setdefault(job.name, ("waiting", job.progress.finished)) != now:
-                self._told[job.name] = now
+            if self._shown.setdefault(job.name, ("waiting", job.progress.finished)) != now:
+                self._shown[job.name] = now
                 if not self.quiet:
-                    self.console.print(line(job), soft_wrap=True)
+                    self.console.print(job_line(job), soft_wrap=True)
 
 
-def line(job: Job) -> str:
+def job_line(job: Job) -> str:
     """One job in a line of a log."""
     steps = f"step {job.progress.finished} of {job.steps}"
     measured = f", mIoU {percent(job.progress.miou)}" if job.progress.finished else ""
     time = f", {duration(job.seconds)}" if job.seconds else ""
-    why = f" ({job.why})" if job.why else ""
-    return f"{job.name}: {job.state}{why}, {steps}{measured}{time}"
+    reason = f" ({job.reason})" if job.reason else ""
+    return f"{job.name}: {job.state}{reason}, {steps}{measured}{time}"
 
 
-def picture(jobs: Sequence[Job], rows: int) -> RenderableType:
-    """The table, those that matter now if not all fit, and a line that counts them."""
+def jobs_table(jobs: Sequence[Job], rows: int) -> RenderableType:
+    """The table, with the most relevant jobs if not all fit, and a line that counts them."""
     table = Table(box=box.SIMPLE_HEAD)
     for title, justify in (("run", "left"), ("", "left"), ("steps", "left"), ("mIoU", "right"), ("time", "right")):
         table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    for job in shown(jobs, max(rows, 3)):
+    for job in _most_relevant(jobs, max(rows, 3)):
         style = STYLES[job.state]
-        state = Text(f"{SIGNS[job.state]} {job.state} {job.why}".rstrip(), style=style)
+        state = Text(f"{SIGNS[job.state]} {job.state} {job.reason}".rstrip(), style=style)
         miou = percent(job.progress.miou) if job.progress.finished else ""
         time = duration(job.seconds) if job.seconds else ""
         table.add_row(Text(job.name, style="dim" if job.state == "waiting" else ""), state, steps_bar(job), miou, time)
@@ -129,8 +142,8 @@ def picture(jobs: Sequence[Job], rows: int) -> RenderableType:
     return Group(table, Text("  ").append_text(counts).append("   Ctrl-C stops them all; nothing is lost", "dim"))
 
 
-def shown(jobs: Sequence[Job], rows: int) -> list[Job]:
-    """All in their order, or what matters most: under way, failed, the latest finished, the next to start."""
+def _most_relevant(jobs: Sequence[Job], rows: int) -> list[Job]:
+    """All in their order, or as many as fit: running, failed and stopped ones before those that wait or finished."""
     if len(jobs) <= rows:
         return list(jobs)
     order = ["running", "failed", "stopped", "waiting", "finished"]
@@ -139,7 +152,7 @@ def shown(jobs: Sequence[Job], rows: int) -> list[Job]:
 
 
 def steps_bar(job: Job) -> Text:
-    """Whole steps, and the part of the one under way."""
+    """Finished steps, and the part of the current one."""
     share = min(1.0, (job.progress.finished + job.progress.share) / job.steps)
     full = round(BAR * share)
     bar = Text("━" * full, style=STYLES[job.state] if job.state != "waiting" else "dim")
@@ -147,7 +160,7 @@ def steps_bar(job: Job) -> Text:
 
 
 def duration(seconds: float) -> str:
-    """Time as people say it.
+    """A readable time.
 
     >>> duration(42), duration(200), duration(3 * 3600 + 240)
     ('42 s', '3 min 20 s', '3 h 4 min')

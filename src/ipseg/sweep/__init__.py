@@ -1,0 +1,1 @@
+"""Grids of runs: what they contain, what is already done, and where they are trained."""
