@@ -161,3 +161,10 @@ def test_a_detached_sweep_returns_at_once_and_the_same_command_waits_for_its_job
     assert code == 0, output
     assert {path.name: path.read_text() for path in (tmp_path / "out" / "slurm").glob("*.job")} == notes
     assert (tmp_path / "out" / "runs" / "small-memory_2-1_s0" / "results.json").exists()
+
+
+def test_a_job_that_slurm_refuses_ends_the_sweep_with_its_reason(start):
+    code, output = end_of(start("--slurm", "partition=nowhere"))
+    assert code == 2, output
+    assert "ipseg: SLURM refused a job: " in output
+    assert "invalid partition" in output.lower()

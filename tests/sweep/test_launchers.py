@@ -127,6 +127,8 @@ def test_the_processes_of_a_run_on_one_node_are_the_tasks_that_were_asked_for():
     assert one_task_per_node({"cpus_per_task": 6}) == ({"tasks_per_node": 1, "cpus_per_task": 6}, 1)
     with pytest.raises(UserError, match="tasks_per_node is 0; it must be at least 1"):
         one_task_per_node({"tasks_per_node": 0})
+    with pytest.raises(UserError, match="cpus_per_task is 'two'; it must be a whole number"):
+        one_task_per_node({"cpus_per_task": "two"})
     with pytest.raises(UserError, match="name nodes=N and tasks_per_node=M instead"):
         one_task_per_node({"ntasks": 2})
 

@@ -157,13 +157,23 @@ class SlurmLauncher:
             )
             dependency = f"afterok:{after.job.job_id}" if isinstance(after, SlurmJob) else None
             self.executor.update_parameters(name=f"ipseg-{name}"[:60], slurm_dependency=dependency)
-            submitted = self.executor.submit(task)
+            submitted = self._submit(task)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(note, submitted.job_id)
             job = self._job(submitted, after)
         if not base_step:
             self._submitted.append(job)
         return job
+
+    def _submit(self, task: TrainingTask) -> Any:
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        try:
+            return self.executor.submit(task)
+        except (FailedJobError, FailedSubmissionError) as error:
+            raise UserError(
+                f"SLURM refused a job: {str(error).strip()} The options are `slurm` in the grid and --slurm."
+            ) from error
 
     def _submitted_before(self, note: Path) -> SlurmJob | None:
         if self.cluster != "slurm" or not note.is_file():
@@ -190,7 +200,10 @@ def one_task_per_node(options: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     if "ntasks" in named:
         raise UserError("--slurm ntasks: name nodes=N and tasks_per_node=M instead.")
     processes = named.pop("tasks_per_node", named.pop("ntasks_per_node", 1))
-    require_at_least("--slurm tasks_per_node", processes, 1)
+    for key, value in {"tasks_per_node": processes, "cpus_per_task": named.get("cpus_per_task", 1)}.items():
+        if not isinstance(value, int):
+            raise UserError(f"--slurm {key} is {value!r}; it must be a whole number.")
+        require_at_least(f"--slurm {key}", value, 1)
     if processes > 1:
         named["cpus_per_task"] = processes * named.get("cpus_per_task", 1)
         if "gpus_per_task" in named:
@@ -252,4 +265,4 @@ class SlurmJob:
 
     def cancel(self, *, kill: bool) -> None:
         """SLURM sends SIGTERM, and kills after a while."""
-        self.job.cancel()
+        self.job.cancel(check=False)  # it may have ended meanwhile
