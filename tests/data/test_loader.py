@@ -49,7 +49,7 @@ def counting_view(*, oracle: bool = False) -> StepDataset:
     return StepDataset(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
 
 
-def make_stream(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchLoader:
+def make_loader(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchLoader:
     return BatchLoader.of(
         view,
         ReplayMemory([], view.split, ()),
@@ -172,9 +172,9 @@ def test_ctrl_c_leaves_no_thread():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("start", [0, 5])
 def test_batches_are_the_same_with_any_setting_from_any_start(keep, workers, start):
-    plain = make_stream(counting_view())
+    plain = make_loader(counting_view())
     view = counting_view()
-    with make_stream(view, keep, workers).batches(range(start, 14)) as batches:
+    with make_loader(view, keep, workers).batches(range(start, 14)) as batches:
         for iteration, batch in enumerate(batches, start):
             ours, theirs = vars(batch.inputs), vars(plain[iteration].inputs)
             assert all(torch.equal(ours[name], theirs[name]) for name in ("images", "boxes", "labels", "salient"))
@@ -184,17 +184,30 @@ def test_batches_are_the_same_with_any_setting_from_any_start(keep, workers, sta
 
 def test_nothing_is_read_that_no_iteration_shows():
     view = counting_view()
-    with make_stream(view, workers=2).batches(range(2, 5)) as batches:
+    with make_loader(view, workers=2).batches(range(2, 5)) as batches:
         assert len(list(batches)) == 3
     assert len(view.split.read) == 9
 
 
 def test_two_batches_are_read_ahead():
     view = counting_view()
-    with make_stream(view, workers=2).batches(range(100)) as batches:
+    with make_loader(view, workers=2).batches(range(100)) as batches:
         next(batches)
         time.sleep(0.05)
         assert len(view.split.read) == 3 * (1 + AHEAD)
+
+
+def test_preloaded_images_make_the_same_batches_and_too_many_are_not_preloaded(monkeypatch):
+    """Only a GPU preloads; what it does is the same on a CPU."""
+    monkeypatch.setattr("ipseg.data.loader.CHUNK", 4)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 1 << 30))
+    plain, loader = make_loader(counting_view()), make_loader(counting_view())
+    assert loader.samples._preload(A_PICTURE) is None
+    loader.samples.preloaded = loader.samples._preload(EVERYTHING)
+    for way in ("one_pass", "unaugmented"):
+        for ours, theirs in zip(getattr(loader, way)(), getattr(plain, way)(), strict=True):
+            for name in ("images", "boxes", "labels", "salient", "stored"):
+                assert torch.equal(getattr(ours.inputs, name), getattr(theirs.inputs, name))
 
 
 # ---- whole runs -------------------------------------------------------------------------------------------------
