@@ -25,7 +25,7 @@ LACKING = [name for name in NEEDED if shutil.which(name, path=PLACES) is None]
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(LACKING), reason=f"no {', '.join(LACKING)}; Debian: apt-get install slurm-wlm munge"),
     pytest.mark.skipif(find_spec("submitit") is None, reason="the extra `slurm` is not installed"),
 ]
@@ -110,7 +110,7 @@ def test_two_tasks_on_two_nodes_train_each_run_once_and_a_shared_base_step_is_a_
 
 def test_a_job_that_runs_out_of_time_requeues_itself_and_resumes_the_run(start, tmp_path):
     run = tmp_path / "out" / "runs" / RUN
-    sweep = start("--slurm", "timeout_min=1", "--slurm", "signal_delay_s=15", training={"epochs": 100000})
+    sweep = start("--slurm", "timeout_min=2", "--slurm", "signal_delay_s=15", training={"epochs": 100000})
     wait_for(run / "step_00" / "checkpoint.safetensors", sweep)
     job = (tmp_path / "out" / "slurm" / f"{RUN}.job").read_text()
     while "Restarts=0" in facts(job):
