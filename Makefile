@@ -16,7 +16,7 @@ setup: .venv/.ready  ## install the package and its tools into .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: setup  ## three methods on drawn scenes, a few minutes: runs/demo/report.html
+demo: setup  ## four methods on drawn scenes, a few minutes: runs/demo/report.html
 	$(BIN)/ipseg demo
 
 test: setup lint  ## all tests but the long ones
@@ -48,10 +48,10 @@ golden: setup  ## compute the golden curves anew and print what moved
 
 ANIMALS := benchmarks/results/2026-11-16_animals
 results: setup  ## every table and figure of the docs, from benchmarks/results
-	for page in README.md docs/results.md docs/drawn-scenes.md docs/performance.md; do $(BIN)/python benchmarks/tables.py --into $$page || exit 1; done
+	for page in README.md docs/results.md docs/drawn-scenes.md; do $(BIN)/python benchmarks/tables.py --into $$page || exit 1; done
 	$(BIN)/python docs/make_reproduce.py
-	$(BIN)/python benchmarks/curves.py benchmarks/results/2026-11-15_field.jsonl --scenario 3-1 \
-		--run ipseg --run ssul_m --run mib --run plop_m --run finetune --run joint --out docs/images/field.png
+	$(BIN)/python benchmarks/curves.py benchmarks/results/2026-11-19_demo.jsonl --scenario 4-1 \
+		--run ipseg --run ipseg_lda --run ablated --run finetune --out docs/images/demo.png
 	$(BIN)/python benchmarks/curves.py $(ANIMALS).jsonl --scenario 2-1 \
 		--run ipseg --run ipseg_moments --run ssul_m --run 'plop_m (medians)' --run mib --run joint --out docs/images/animals.png
 

@@ -174,7 +174,7 @@ def test_every_recipe_shown_is_one(page):
 def test_every_assignment_in_a_sentence_changes_a_setting_that_exists(page):
     whole = yaml.safe_load((ROOT / "recipes" / "scenes_6-2_ipseg.yaml").read_text(encoding="utf-8"))
     for line in prose(page).splitlines():  # those of one line go together
-        assert make_recipe(override(whole, re.findall(r"[` ]([a-z]+\.[a-z_.]+=[^`\s]+)", line)))
+        assert make_recipe(override(whole, re.findall(r"[` ]([a-z]+\.[a-z_.]+=[^`\s]*[^`\s,])", line)))
 
 
 def test_every_shipped_recipe_has_its_row():

@@ -61,7 +61,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds, other pictures and weights.")] = 0,
 ) -> None:
-    """Compare three methods on drawn scenes. Learns several steps with each and writes a page with all results."""
+    """Compare four methods on drawn scenes. Learns several steps with each and writes a page with all results."""
     from ipseg.apps.demo import run_demo
 
     run_demo(out or Path("runs/demo-quick" if quick else "runs/demo"), quick=quick, seed=seed)

@@ -18,8 +18,8 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 def test_the_result_is_drawn_from_the_files_of_the_repository(tmp_path, capsys):
     field, out = RESULTS / "2026-11-15_field.jsonl", tmp_path / "field.svg"
-    assert curves.main([str(field), "--scenario", "3-1", "--run", "ipseg", "--run", "joint", "--out", str(out)]) == 0
-    assert "ipseg 72.1" in out.read_text(encoding="utf-8")
+    assert curves.main([str(field), "--scenario", "3-1", "--run", "mib", "--run", "joint", "--out", str(out)]) == 0
+    assert "mib 59.5" in out.read_text(encoding="utf-8")
     assert curves.main([str(field), "--scenario", "9-1", "--out", str(out)]) == 2
     assert 'scenario "9-1"' in capsys.readouterr().err
 

@@ -1,7 +1,6 @@
-"""Which rate was best for each method: `python benchmarks/field/best.py runs/rates`, after `ipseg sweep` of rates.yaml.
+"""Which rate was best for each method: `python benchmarks/best.py runs/rates`, after `ipseg sweep` of rates.yaml.
 
-The rule is the same for all: the highest mIoU over all classes after the last step. Nothing of the table's pictures is
-looked at. What it prints went into the methods' recipes, but for IPSeg's: scenes.yaml says why.
+The rule is the same for all: the highest mIoU over all classes after the last step.
 """
 
 from __future__ import annotations
