@@ -60,7 +60,7 @@ def main() -> None:
     found: dict[str, list[float]] = {"walking": [], "now": []}
     for _ in range(3):
         found["now"].append(round(milliseconds(), 2))
-        with mock.patch("ipseg.methods.ipseg.switch", lambda module, *, training: module.train(training)):
+        with mock.patch("ipseg.methods.ipseg.set_mode", lambda module, *, training: module.train(training)):
             found["walking"].append(round(milliseconds(), 2))
     options.out.write_text(json.dumps({"milliseconds": found}) + "\n")
     print(found)

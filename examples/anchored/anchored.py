@@ -47,13 +47,13 @@ class Anchored(SoftmaxMethod[AnchoredConfig]):
         """Cross-entropy on the step's labels, and how far the old weights have moved."""
         seen = self.network(batch.inputs.images, batch.inputs.boxes)
         parts = {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
-        if self.previous is not None:
+        if self.teacher is not None:
             parts["anchor"] = self.config.pull * self.distance()
         return parts
 
     def distance(self) -> Tensor:
         """The squared distance to the previous model's weights, over all that it has."""
-        assert self.previous is not None
+        assert self.teacher is not None
         now = dict(self.network.named_parameters())
-        apart = [(now[name] - old).square().sum() for name, old in self.previous.named_parameters()]
+        apart = [(now[name] - old).square().sum() for name, old in self.teacher.named_parameters()]
         return torch.stack(apart).sum()

@@ -45,9 +45,9 @@ class Fused(Finetune):
 
     @torch.no_grad()
     def end_step(self, _batches: Iterable[StepBatch]) -> None:
-        if self.previous is None:
+        if self.teacher is None:
             return
-        old, share = self.previous.state_dict(), math.sqrt(len(self.step.new) / (1 + len(self.step.seen)))
+        old, share = self.teacher.state_dict(), math.sqrt(len(self.step.new) / (1 + len(self.step.seen)))
         for name, tensor in self.network.state_dict().items():
             if name in old and tensor.is_floating_point():
                 tensor.copy_(old[name].lerp(tensor, share))
@@ -101,11 +101,11 @@ class Rebuilt(Finetune):
             self.network.encoder.decoder.views[1] = nn.Sequential(fuse_conv_bn_eval(convolution, norm), relu)
 
     def prepare(self, _batches: Iterable[StepBatch]) -> None:
-        if self.previous is not None:
+        if self.teacher is not None:
             self.layer[0] = Branches(self.layer[0])
 
     def end_step(self, _batches: Iterable[StepBatch]) -> None:
-        if self.previous is not None:
+        if self.teacher is not None:
             self.layer[0] = self.layer[0].merged()
 
 
@@ -143,8 +143,8 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
         seen = self.network(batch.inputs.images, batch.inputs.boxes)
         self._add(seen, batch)
         parts = {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
-        if self.previous is not None:
-            said = self.seen_before(batch.inputs).logits.argmax(1)
+        if self.teacher is not None:
+            said = self.teacher_outputs(batch.inputs).logits.argmax(1)
             apart = (seen.stages[-1].float() - self.means()[said].movedim(-1, 1)).square().mean(1)
             parts["prototypes"] = (apart * (said > 0)).sum() / everywhere((said > 0).sum())
         return parts

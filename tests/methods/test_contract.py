@@ -24,6 +24,7 @@ from ipseg.engine.tensors import load_tensors
 from ipseg.methods.base import Method
 from ipseg.methods.finetune import Finetune
 from ipseg.methods.registry import METHODS, method_config
+from ipseg.methods.softmax import SoftmaxMethod
 from ipseg.model.backbone import BackboneConfig
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import Scenario, ScenarioConfig
@@ -192,7 +193,7 @@ def test_what_it_does_not_give_to_the_optimiser_stays_as_it_is(name, batches):
     method.prepare(iter(made))
     learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
     kept = {key for key, parameter in method.network.named_parameters() if id(parameter) not in learning}
-    before, previous = state(method.network), getattr(method, "previous", None)
+    before, previous = state(method.network), method.teacher if isinstance(method, SoftmaxMethod) else None
     old = state(previous) if previous is not None else {}
     learn(method, made)
     after = state(method.network)

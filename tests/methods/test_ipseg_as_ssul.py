@@ -139,4 +139,4 @@ def _copy_weights(ours, theirs) -> None:
             target.copy_(source[row : row + 1])
     for head, same in zip(theirs.network.temporary, ours.network.temporary, strict=True):
         head.load_state_dict(same.state_dict())
-    theirs._before = [copy.deepcopy(head) for head in theirs.network.persistent_heads()]
+    theirs.teacher = [copy.deepcopy(head) for head in theirs.network.persistent_heads()]

@@ -164,7 +164,7 @@ def test_fused_weights_lie_between_the_step_before_and_what_was_learned(scenario
     method = build("Fused", scenario)
     for tensor in (method.network.classifiers[0].bias, method.network.classifiers[1].bias):
         torch.nn.init.constant_(tensor, 1.0)
-    torch.nn.init.constant_(method.previous.classifiers[0].bias, 0.0)
+    torch.nn.init.constant_(method.teacher.classifiers[0].bias, 0.0)
     method.end_step(iter([]))
     assert method.network.classifiers[0].bias.tolist() == pytest.approx([0.5] * 3)  # sqrt(1 new / 4 with background)
     assert method.network.classifiers[1].bias.tolist() == [1.0]  # it was not there before

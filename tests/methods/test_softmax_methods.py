@@ -101,25 +101,25 @@ def test_features_beside_the_picture_are_not_held(name, part, make, batch):
     boxes = torch.tensor([[0.0, 0.0, 64.0, 32.0]]).expand(2, 4)
     batch = replace(batch, inputs=replace(batch.inputs, boxes=boxes))
     expected = method.loss(batch)[part]
-    moved, seen_before = 0, method.seen_before
+    moved, teacher_outputs = 0, method.teacher_outputs
 
     def elsewhere(crops):
         nonlocal moved
-        seen = seen_before(crops)
+        seen = teacher_outputs(crops)
         for features in (*seen.stages, seen.decoded, seen.logits):
             beyond = features[..., -(-features.shape[-1] // 2) :]
             beyond += 5
             moved += beyond.numel()
         return seen
 
-    method.seen_before = elsewhere
+    method.teacher_outputs = elsewhere
     assert method.loss(batch)[part].item() == pytest.approx(expected.item(), rel=1e-5)
     assert moved
 
 
 def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
     method = make("plop", pod_logits=0.0)
-    seen, before = method.network(batch.inputs.images), method.seen_before(batch.inputs)
+    seen, before = method.network(batch.inputs.images), method.teacher_outputs(batch.inputs)
     maps = zip((*seen.stages, seen.decoded), (*before.stages, before.decoded), strict=True)
     apart = sum(pod_distance(new, old, whole(new)) for new, old in maps)
     expected = 0.01 * apart / 6 * math.sqrt(4 / 1)  # background, cat, cow and dog, of which dog is new
@@ -137,7 +137,7 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabell
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
     method.prepare(iter([StepBatch(replace(own, **both), num_new=2)]))
-    logits = method.seen_before(own).enlarged()
+    logits = method.teacher_outputs(own).enlarged()
     guess, doubt = logits.argmax(1), entropy(logits)
     for index, threshold in enumerate(method.thresholds.tolist()):
         values = doubt[(own.labels == 0) & (guess == index)]
@@ -149,7 +149,7 @@ def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batc
     """By classes and by a logarithm."""
     method = make("plop", variant="official", least_threshold=0.0)
     method.prepare(iter([batch]))
-    logits = method.seen_before(batch.inputs).enlarged()[: batch.num_new]
+    logits = method.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
     unlabelled = batch.inputs.labels[: batch.num_new] == 0
     counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
     divisor = 3 * math.log(4)  # background and two old classes; with the new one four

@@ -13,7 +13,7 @@ from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.model.backbone import BackboneConfig
-from ipseg.model.freezing import switch
+from ipseg.model.freezing import set_mode
 from ipseg.model.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
@@ -140,8 +140,8 @@ def test_switching_modes_leaves_every_module_as_train_and_eval_do():
     network = IPSegConfig().build(config).network
     for training in (True, False, False, True, True, False):
         network.add_step(3, 1, copy.deepcopy(network.encoder.decoder))  # what is new trains until it is told
-        switch(network, training=training)
+        set_mode(network, training=training)
         assert all(module.training is training for module in network.modules())
     network.posterior.train()
-    switch(network, training=False)
+    set_mode(network, training=False)
     assert not any(module.training for module in network.modules())

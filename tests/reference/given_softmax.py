@@ -50,6 +50,6 @@ def at_the_step(name: str, v: Mapping[str, Tensor], labels: Tensor, **settings: 
     if "logits_small" in v:
         method.network = given(v, "new", v["logits_small"], size)
     if index:
-        method.previous = given(v, "old", v["old_logits_small"], size)
+        method.teacher = given(v, "old", v["old_logits_small"], size)
     crops = numbered_batch(labels, torch.zeros_like(labels), len(method.step.seen))
     return method, StepBatch(crops, len(crops))

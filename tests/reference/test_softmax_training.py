@@ -96,7 +96,7 @@ def test_the_official_thresholds_are_the_authors_and_the_papers_keep_half_of_the
     paper, _ = at_the_step("plop", v, labels)
     paper.thresholds = torch.ones(old)
     paper.prepare([batch])
-    logits = paper.seen_before(batch.inputs).enlarged()
+    logits = paper.teacher_outputs(batch.inputs).enlarged()
     sure = entropy(logits) < paper.thresholds[logits.argmax(1)]
     assert sure[labels == 0].float().mean().item() == pytest.approx(0.5, abs=0.02)
 
@@ -135,5 +135,5 @@ def test_each_map_has_the_authors_part_of_local_pod(name, layer):
     v = load(name)
     method, batch = at_the_step("plop", v, v["labels"])
     method.thresholds = torch.ones(1 + len(method.step.old))
-    method.network.maps[layer].data.copy_(method.previous.maps[layer])
+    method.network.maps[layer].data.copy_(method.teacher.maps[layer])
     assert_close(method.loss(batch)["pod"], (v["pod_layers"].sum() - v["pod_layers"][layer]) / len(v["pod_layers"]))

@@ -36,7 +36,7 @@ def ssul_at_the_step(v: Vectors) -> Ssul:
     method.step = step_of(sizes, index)
     if index:
         before = v["prev_unknown_and_background"]
-        method._before = [GivenHead(before[:, :1]), GivenHead(before[:, 1:])]
+        method.teacher = [GivenHead(before[:, :1]), GivenHead(before[:, 1:])]
     return method
 
 

@@ -34,7 +34,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.memory import MemLabels
 from ipseg.data.source import DataConfig
 from ipseg.methods.labels import classes_present
-from ipseg.model.freezing import switch, trainable
+from ipseg.model.freezing import set_mode, trainable
 from ipseg.model.network import ModelConfig
 from ipseg.model.recording import Recorder
 from ipseg.scenario.split import Step
@@ -112,7 +112,7 @@ class Method(ABC):
 
     def train_mode(self) -> None:
         """Put the network into the state it trains in; what is frozen may have to stay in evaluation mode."""
-        switch(self.network, training=True)
+        set_mode(self.network, training=True)
 
     def pseudo_labels(self, images: Tensor) -> Tensor:
         """(B, H, W): learned indices of the classes in stored images; memory keeps which. By default the prediction."""

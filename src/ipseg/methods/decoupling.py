@@ -10,7 +10,7 @@ from ipseg.errors import UserError
 from ipseg.methods.base import ParameterGroup
 from ipseg.methods.labels import permanent_labels, temporary_labels
 from ipseg.methods.losses import pixel_bce
-from ipseg.model.freezing import freeze_norms, frozen_copy, switch, train_dropout, trainable
+from ipseg.model.freezing import freeze_norms, frozen_copy, set_mode, train_dropout, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.model.network import Network
 from ipseg.scenario.split import Step
@@ -56,7 +56,7 @@ def switch_parts(network: Network, *, training: bool, encoder_dropout: bool = Fa
         if encoder_dropout and not training and part is network.encoder:
             train_dropout(part)
         else:
-            switch(part, training=training or part is network.posterior)
+            set_mode(part, training=training or part is network.posterior)
 
 
 def segmentation_groups(network: Network, backbone: float, permanent: float) -> list[ParameterGroup]:

@@ -1,4 +1,4 @@
-"""What the old model says, as losses: small pure functions of logits and features, in float32.
+"""Distillation losses: small pure functions of the student's and the teacher's logits and features, in float32.
 
 Logits are (B, classes, H, W), background first. `counted` is (B, H, W) bool, of pixels or of a feature map's cells:
 padding teaches nothing.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ipseg.methods.losses import everywhere, mean_over
 from ipseg.model.fusible import fusible
-from ipseg.model.precision import unmixed
+from ipseg.model.precision import autocast_disabled
 from ipseg.scenario.split import IGNORE
 
 
@@ -25,9 +25,9 @@ def distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
 
 
 def distil_sigmoid(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
-    """LwF-MC: binary cross-entropy of each old class with what the old model says, summed over the classes."""
-    said = new[:, : old.shape[1]].float()
-    each = F.binary_cross_entropy_with_logits(said, old.float().sigmoid(), reduction="none")
+    """LwF-MC: binary cross-entropy of each old class with the teacher's probability, summed over the classes."""
+    logits = new[:, : old.shape[1]].float()
+    each = F.binary_cross_entropy_with_logits(logits, old.float().sigmoid(), reduction="none")
     return mean_over(each.sum(1), counted)
 
 
@@ -80,7 +80,7 @@ def local_pod(features: Tensor, scales: Sequence[int]) -> Tensor:
     """
     last = features.permute(0, 2, 3, 1)  # as a map lies in memory
     down, across = (_strips(size, scales, features.device) for size in features.shape[-2:])
-    with unmixed(features):
+    with autocast_disabled(features):
         means = across @ last, down @ last.flatten(2)
     return torch.cat([each.flatten(1) for each in means], dim=1)
 

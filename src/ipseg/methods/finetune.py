@@ -33,7 +33,7 @@ class FinetuneConfig(SoftmaxConfig):
 
 
 class Finetune(SoftmaxMethod[FinetuneConfig]):
-    """The whole network goes on learning on each step's pictures."""
+    """The whole network is trained on each step's images."""
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels."""

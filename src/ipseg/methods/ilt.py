@@ -1,4 +1,4 @@
-"""ILT (Michieli and Zanuttigh, ICCVW 2019): the old model's labels, and its features."""
+"""ILT (Michieli and Zanuttigh, ICCVW 2019): distillation of the teacher's outputs and features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IltConfig(SoftmaxConfig):
     """The method."""
 
     distillation: float = 100.0
-    """Weight of what the old model says (MiB's code: 100)."""
+    """Weight of the distillation (MiB's code: 100)."""
 
     features: float = 100.0
     """Weight of the squared distance of the backbone's last stage to the old model's (MiB's code: 100)."""
@@ -45,7 +45,7 @@ class IltConfig(SoftmaxConfig):
 
 
 class Ilt(SoftmaxMethod[IltConfig]):
-    """Fine-tuning, distillation of the old model's softmax, and of what its backbone sees."""
+    """Fine-tuning, distillation of the teacher's softmax and of its backbone's features."""
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """As LwF, and the mean squared distance of the last stages."""
@@ -53,10 +53,10 @@ class Ilt(SoftmaxMethod[IltConfig]):
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
-        if self.previous is not None:
-            before = self.seen_before(crops)
-            said = distil(logits, before.enlarged(), inside(crops.boxes, seen.canvas.original))
-            parts["distillation"] = self.config.distillation * said
+        if self.teacher is not None:
+            before = self.teacher_outputs(crops)
+            distillation = distil(logits, before.enlarged(), inside(crops.boxes, seen.canvas.original))
+            parts["distillation"] = self.config.distillation * distillation
             new, old = seen.stages[-1], before.stages[-1]
             shown = touched(crops.boxes, seen.canvas.padded, new.shape[-2:])
             parts["features"] = self.config.features * feature_distance(new, old, shown)

@@ -27,7 +27,7 @@ from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
 from ipseg.model.features import Features
-from ipseg.model.freezing import switch, train_dropout, trainable
+from ipseg.model.freezing import set_mode, train_dropout, trainable
 from ipseg.model.heads import Head
 from ipseg.model.initial import he_init
 from ipseg.model.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
@@ -339,7 +339,7 @@ class IPSeg(Method):
         """The teacher's, from the same features; where dropout changes them, from a pass of its own without."""
         encoder = self.network.encoder
         if self.teacher is not None and encoder.training:
-            switch(encoder, training=False)
+            set_mode(encoder, training=False)
             features = encoder(crops.images, crops.boxes)
             old = self._old_logits(features)
             train_dropout(encoder)
@@ -356,7 +356,7 @@ class IPSeg(Method):
     @torch.no_grad()
     def pseudo_labels(self, images: Tensor) -> Tensor:
         """(B, H, W): the class that the heads are sure of; 0 elsewhere."""
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         features = self.network.encoder(images)
         heads = [self._classes(logits_of(head, features)) for head in self.network.temporary]
         return sure_old_classes(torch.cat([logits_of(self.network.permanent, features), *heads], dim=1), CONFIDENCE)
@@ -365,7 +365,7 @@ class IPSeg(Method):
 
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Eq. 3, 4, 8 and 9."""
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         with torch.no_grad():
             features = run(self.recorder, self.network.encoder, images, boxes)
             return predict(self.network, features, self.config.fusion, self.recorder)
@@ -377,7 +377,7 @@ class IPSeg(Method):
         """With fixed views: the frozen encoder's features of replayed images."""
         if self.config.posterior_views == "random" or not self.config.image_posterior or self.teacher is None:
             return
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         seen = []
         for images in (batch.replay_images for batch in batches if batch.replay_images is not None):
             features = self.network.encoder(images.images, images.boxes, decoded=1)

@@ -32,7 +32,7 @@ from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores
 from ipseg.methods.labels import classes_present, sure_old_classes
 from ipseg.methods.replay import plan_with_replay
 from ipseg.model.features import Features
-from ipseg.model.freezing import frozen_copy, switch
+from ipseg.model.freezing import frozen_copy, set_mode
 from ipseg.model.fusion import fuse
 from ipseg.model.heads import Head
 from ipseg.model.moments import Moments
@@ -53,8 +53,8 @@ class IPSegLDAConfig(MethodConfig):
     heads alone, from a probability of 0.7, as in ipseg."""
 
     frozen_backbone: bool = True
-    """The posterior also sees with a copy of the backbone as it was before the base step; pretrained, it tells classes
-    apart that the base step does not have. It takes a second pass."""
+    """The posterior also reads a copy of the backbone from before the base step; pretrained, it separates classes that
+    the base step does not have. It takes a second pass."""
 
     alpha_bc: float = 0.5
     """Posterior of the background; the best of six on held-out photographs (ipseg: 0.9)."""
@@ -135,7 +135,7 @@ class IPSegLDA(Method):
     def __init__(self, config: IPSegLDAConfig, network: Network) -> None:
         self.config, self.network = config, network
         self.teacher: tuple[Head, Moments] | None = None
-        """Permanent branch and posterior of f_{t-1}; its encoder and temporary heads are ours."""
+        """Permanent branch and posterior of f_{t-1}; its encoder and temporary heads are the network's."""
 
     @property
     def posterior(self) -> Moments:
@@ -144,7 +144,7 @@ class IPSegLDA(Method):
         return self.network.posterior
 
     def begin_step(self, step: Step) -> None:
-        """Keep the teacher, freeze what it shares with us, and add the step's head."""
+        """Copy the teacher, freeze what it shares with the model, and add the step's head."""
         super().begin_step(step)
         posterior = frozen_copy(self.posterior)
         own = copy.deepcopy(self.network.encoder.decoder).requires_grad_() if step.index > 0 else None
@@ -176,7 +176,7 @@ class IPSegLDA(Method):
 
     @torch.no_grad()
     def _teacher_labels(self, features: Features, y: Tensor) -> Tensor:
-        """(B, H, W): the old class that f_{t-1} sees where y, the annotation, says nothing; 0 elsewhere."""
+        """(B, H, W): the old class that f_{t-1} predicts where y, the annotation, is background; 0 elsewhere."""
         if self.teacher is None:
             return torch.zeros_like(y)
         head, posterior = self.teacher
@@ -194,7 +194,7 @@ class IPSegLDA(Method):
     @torch.no_grad()
     def end_step(self, batches: Iterable[StepBatch]) -> None:
         """Learn the posterior. Classes of other steps count as absent: wrong guesses of them would spoil more."""
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         self.posterior.learn(self._image_features(batch) for batch in batches)
 
     def _image_features(self, batch: StepBatch) -> tuple[Tensor, Tensor]:
@@ -204,7 +204,7 @@ class IPSegLDA(Method):
 
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Eq. 3, 4, 8 and 9."""
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         with torch.no_grad():
             features = run(self.recorder, self.network.encoder, images, boxes)
             return predict(self.network, features, self.config.fusion, self.recorder)

@@ -1,4 +1,4 @@
-"""Label reassignment: what each branch is taught, from ground truth, the previous model and saliency (Eq. 5).
+"""Label reassignment: the targets of each branch, from ground truth, the teacher and saliency (Eq. 5).
 
 Ground truth y holds the learned indices of this step's classes, 0 for everything else (c_b), 255 where nothing counts.
 """
@@ -15,8 +15,8 @@ from ipseg.scenario.split import IGNORE
 def permanent_labels(y: Tensor, old: Tensor, salient: Tensor) -> Tensor:
     """Eq. 5, first half: y~^p, for the permanent branch.
 
-    c_i (ignored) on this step's classes and where the previous model sees an old class, c'_u where something else
-    stands out, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1.
+    c_i (ignored) on this step's classes and where the teacher predicts an old class, c'_u where another object is
+    salient, c'_b elsewhere. `old` is true where f_{t-1}(x) is in C_1:t-1.
     """
     labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
     return labels.masked_fill((y != 0) | old, IGNORE)
@@ -33,9 +33,9 @@ def temporary_labels(y: Tensor, salient: Tensor, first: int) -> Tensor:
 
 
 def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
-    """What SSUL teaches: unknown, background and all classes in one label map (channels c_u, c_b, C_1:t).
+    """SSUL's targets: unknown, background and all classes in one label map (channels c_u, c_b, C_1:t).
 
-    `old_class` holds the learned index of an old class where the previous model sees one, 0 elsewhere.
+    `old_class` holds the learned index of an old class where the teacher predicts one, 0 elsewhere.
     """
     labels = torch.where(salient, UNKNOWN, PURE_BACKGROUND)
     labels = torch.where(old_class > 0, old_class + 1, labels)
@@ -53,7 +53,7 @@ def sure_old_classes(logits: Tensor, least: float) -> Tensor:
 
 
 def where_unlabelled(found: Tensor, y: Tensor) -> Tensor:
-    """(B, H, W): what a model finds where the annotation says nothing. What is annotated is not its old look-alike."""
+    """(B, H, W): a model's labels where the annotation is background: what is annotated is not an old class."""
     return found.where(y == 0, 0).where(y != IGNORE, IGNORE)
 
 

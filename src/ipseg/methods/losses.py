@@ -30,7 +30,7 @@ def _summed_bce(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def image_bce(logits: Tensor, labels: Tensor) -> Tensor:
-    """L_IP (Eq. 2): binary cross-entropy of the image labels, the mean over classes and pictures. Zero without any."""
+    """L_IP (Eq. 2): binary cross-entropy of the image labels, the mean over classes and images. Zero without any."""
     summed = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     return summed / (logits.shape[1] * everywhere(logits.new_full((), len(logits))))
 

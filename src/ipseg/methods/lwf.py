@@ -1,4 +1,4 @@
-"""LwF and LwF-MC: what the old model says of its classes is a label too."""
+"""LwF and LwF-MC: cross-entropy on the step's labels, and distillation of the teacher's outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LwfConfig(SoftmaxConfig):
     """The method."""
 
     distillation: float = 100.0
-    """Weight of what the old model says (MiB's code: 100)."""
+    """Weight of the distillation (MiB's code: 100)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,17 +41,17 @@ class LwfConfig(SoftmaxConfig):
 
 
 class Lwf(SoftmaxMethod[LwfConfig]):
-    """Fine-tuning, and distillation of the old model's softmax."""
+    """Fine-tuning, and distillation of the teacher's softmax."""
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
-        """Cross-entropy on the step's labels, distillation on every pixel of the pictures."""
+        """Cross-entropy on the step's labels, distillation on every pixel of the images."""
         crops = batch.inputs
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
-        if self.previous is not None:
-            said = distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
-            parts["distillation"] = self.config.distillation * said
+        if self.teacher is not None:
+            old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
+            parts["distillation"] = self.config.distillation * distil(logits, old, shown)
         return parts
 
 
@@ -63,7 +63,7 @@ class LwfMcConfig(SoftmaxConfig):
     """The method."""
 
     distillation: float = 10.0
-    """Weight of what the old model says, a class (MiB's code: 10 times the number of old classes, of their mean)."""
+    """Weight of the distillation of one class (MiB's code: 10 times the number of old classes, of their mean)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +79,7 @@ class LwfMcConfig(SoftmaxConfig):
 
 
 class LwfMc(SoftmaxMethod[LwfMcConfig]):
-    """Binary cross-entropy of every class, and of every old class with the old model's probability."""
+    """Binary cross-entropy of every class, and of every old class with the teacher's probability."""
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Both are summed over classes and averaged over pixels."""
@@ -87,7 +87,7 @@ class LwfMc(SoftmaxMethod[LwfMcConfig]):
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
         parts = {"segmentation": pixel_bce(logits, self.labels(batch))}
-        if self.previous is not None:
-            said = distil_sigmoid(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
-            parts["distillation"] = self.config.distillation * said
+        if self.teacher is not None:
+            old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
+            parts["distillation"] = self.config.distillation * distil_sigmoid(logits, old, shown)
         return parts

@@ -47,7 +47,7 @@ class Mib(SoftmaxMethod[MibConfig]):
     def begin_step(self, step: Step) -> None:
         """New classes take an equal share of the background's probability."""
         super().begin_step(step)
-        if self.previous is not None:
+        if self.teacher is not None:
             self.network.share_background()
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
@@ -55,10 +55,10 @@ class Mib(SoftmaxMethod[MibConfig]):
         crops, labels = batch.inputs, self.labels(batch)
         seen = self.network(crops.images, crops.boxes)
         logits = seen.enlarged()
-        if self.previous is None:
+        if self.teacher is None:
             return {"segmentation": pixel_ce(logits, labels)}
-        said = unbiased_distil(logits, self.seen_before(crops).enlarged(), inside(crops.boxes, seen.canvas.original))
+        old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
         return {
             "segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old)),
-            "distillation": self.config.distillation * said,
+            "distillation": self.config.distillation * unbiased_distil(logits, old, shown),
         }

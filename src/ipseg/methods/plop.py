@@ -78,7 +78,7 @@ class PlopMConfig(PlopConfig):
 
 
 class Plop(SoftmaxMethod[PlopConfig]):
-    """Learns the new classes from labels and the old ones from the old model, where it is surer than usual."""
+    """Learns new classes from labels, and old ones from the teacher where it is more certain than usual."""
 
     def __init__(self, config: PlopConfig, network: SoftmaxNetwork) -> None:
         super().__init__(config, network)
@@ -88,22 +88,22 @@ class Plop(SoftmaxMethod[PlopConfig]):
     def begin_step(self, step: Step) -> None:
         """New classes start as background, as in MiB. Until `prepare` every label of the old model counts."""
         super().begin_step(step)
-        if self.previous is not None:
+        if self.teacher is not None:
             self.network.share_background()
             device = next(self.network.parameters()).device
             self.thresholds = torch.ones(1 + len(step.old), device=device)
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
-        """tau_c, by the entropies of what the old model calls c, where the step's own pictures annotate nothing."""
-        if self.previous is None:
+        """tau_c: the median entropy where the teacher predicts c, on pixels that the step's images do not annotate."""
+        if self.teacher is None:
             return
         old, official = len(self.thresholds), self.config.variant == "official"
         # The authors' code divides entropies by the number of old classes and by the logarithm of all, too.
         divisor = old * math.log(1 + len(self.step.seen)) if official else 1.0
         entropies = ClassHistograms(old, OFFICIAL_BINS if official else BINS, self.thresholds.device)
         for batch in batches:
-            logits = self.seen_before(batch.inputs).enlarged()[: batch.num_new]
+            logits = self.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
             unlabelled = batch.inputs.labels[: batch.num_new] == 0
             entropies.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
         found = entropies.official_thresholds() if official else entropies.medians()
@@ -113,11 +113,11 @@ class Plop(SoftmaxMethod[PlopConfig]):
         """Cross-entropy on labels and pseudo-labels, and local POD."""
         crops, labels = batch.inputs, self.labels(batch)
         seen = self.network(crops.images, crops.boxes)
-        if self.previous is None:
+        if self.teacher is None:
             return {"segmentation": pixel_ce(seen.enlarged(), labels)}
-        before = self.seen_before(crops)
-        taught, nu = pseudo_labels(labels, before.enlarged(), self.thresholds)
-        segmentation = weighted_ce(seen.enlarged(), taught, nu, labels != IGNORE)
+        before = self.teacher_outputs(crops)
+        targets, nu = pseudo_labels(labels, before.enlarged(), self.thresholds)
+        segmentation = weighted_ce(seen.enlarged(), targets, nu, labels != IGNORE)
         return {"segmentation": segmentation, "pod": self._pod(seen, before, crops.boxes)}
 
     def _pod(self, new: Seen, old: Seen, boxes: Tensor) -> Tensor:

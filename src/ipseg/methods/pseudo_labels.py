@@ -1,4 +1,4 @@
-"""PLOP's pseudo-labels: where the old model is surer than usual of a class, its label stands in for the background."""
+"""PLOP's pseudo-labels: where the teacher is more certain of a class than usual, its label replaces the background."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ class ClassHistograms:
 
 
 def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """PLOP's labels to learn from, and nu: the share of a picture's background that the old model is sure of.
+    """PLOP's targets, and nu: the share of an image's background that the teacher is certain of.
 
     labels: (B, H, W), 0 where nothing is annotated; what is annotated stays. old: the old model's logits. thresholds:
     (old classes,), the entropy below which a class's label counts; above it the pixel is ignored. nu: (B,), 1 for a
-    picture without background: nothing in it is unsure.
+    image without background: nothing in it is uncertain.
     """
     unlabelled = labels == 0
     guess = old.argmax(1)
     sure = entropy(old) < thresholds[guess]
-    taught = torch.where(unlabelled, guess.where(sure, IGNORE), labels)
+    targets = torch.where(unlabelled, guess.where(sure, IGNORE), labels)
     count = unlabelled.sum((1, 2))
     nu = (unlabelled & sure).sum((1, 2)) / count.clamp(min=1)
-    return taught, nu.where(count > 0, 1)
+    return targets, nu.where(count > 0, 1)
 
 
-def weighted_ce(logits: Tensor, taught: Tensor, weights: Tensor, counted: Tensor) -> Tensor:
-    """PLOP's cross-entropy, each picture's times its weight. Unsure pixels teach nothing but count in the mean."""
-    sure = taught != IGNORE
-    chosen = logits.float().log_softmax(1).gather(1, taught.where(sure, 0)[:, None])[:, 0]
+def weighted_ce(logits: Tensor, targets: Tensor, weights: Tensor, counted: Tensor) -> Tensor:
+    """PLOP's cross-entropy, each image's times its weight. Uncertain pixels have no loss but count in the mean."""
+    sure = targets != IGNORE
+    chosen = logits.float().log_softmax(1).gather(1, targets.where(sure, 0)[:, None])[:, 0]
     return -(chosen.where(sure, 0) * weights[:, None, None]).sum() / everywhere(counted.sum())

@@ -1,4 +1,4 @@
-"""Replay of stored pictures with pixel labels: what methods say about it, and what comes of it in a batch."""
+"""Replay of stored images with pixel labels: settings, the composition of a batch, and its labels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ipseg.methods.base import MethodConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayConfig(MethodConfig):
-    """Settings of every method that can replay pictures with their pixel labels."""
+    """Settings of every method that can replay images with their pixel labels."""
 
     rehearsal: float = 0.0
     """Share of a batch that comes from memory after the base step; 0: no replay."""
 
     mem_labels: MemLabels = "annotated"
-    """What a replayed picture's labels hold. annotated: those of the step that stored it, and of every step since that
+    """What a replayed image's labels hold. annotated: those of the step that stored it, and of every step since that
     shows it too. sampled: of the first of these alone. current: of the step that runs alone. all_seen: every class seen
     so far (an oracle). The rest is background."""
 
@@ -35,7 +35,7 @@ class ReplayConfig(MethodConfig):
 
     @property
     def replays(self) -> bool:
-        """Whether remembered pictures are shown again."""
+        """Whether stored images are shown again."""
         return self.rehearsal > 0
 
     def needs(self) -> dict[str, tuple[bool, str]]:
@@ -43,23 +43,23 @@ class ReplayConfig(MethodConfig):
         return {"mem_labels": (self.replays, "method.rehearsal above 0")}
 
     def oracle(self) -> list[str]:
-        """Labels of all seen classes are not to be had for a stored picture."""
+        """Labels of all seen classes are not available for a stored image."""
         return ["method.mem_labels=all_seen"] if self.replayed_labels == "all_seen" else []
 
 
 def rehearsed(batch_size: int, share: float) -> int:
-    """How many pictures of a batch are remembered ones: one if the share is any, and at least one is current."""
+    """How many images of a batch are replayed: at least one if the share is above 0, and at least one is new."""
     return min(max(1, int(batch_size * share)), batch_size - 1) if share else 0
 
 
 def plan_with_replay(batch_size: int, memory: int, share: float) -> BatchPlan:
-    """Current pictures, and where there is a memory its share."""
+    """New images, and where there is a memory its share."""
     replayed = rehearsed(batch_size, share) if memory else 0
     return BatchPlan(batch_size - replayed, replayed)
 
 
 def labels_to_learn(batch: StepBatch, wanted: MemLabels | None) -> Tensor:
-    """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says.
+    """(B, H, W): the step's labels, and those of replayed images as `mem_labels` says.
 
     A class has one learned index for ever, so labels that were stored steps ago need no shift.
     """

@@ -1,4 +1,4 @@
-"""What the softmax methods share: one DeepLabV3 that grows, the model before the step, replay. Each adds its loss."""
+"""What the softmax methods share: DeepLabV3 with a classifier a step, the teacher, replay. Each adds its loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.freezing import frozen_copy, switch, trainable
+from ipseg.model.freezing import frozen_copy, set_mode, trainable
 from ipseg.model.network import ModelConfig
 from ipseg.model.recording import run
 from ipseg.model.softmax import Seen, SoftmaxNetwork
@@ -58,13 +58,13 @@ class SoftmaxMethod(Method, Generic[Config]):
 
     def __init__(self, config: Config, network: SoftmaxNetwork) -> None:
         self.config, self.network = config, network
-        self.previous: SoftmaxNetwork | None = None
-        """The model as it stood after the last step; not part of the network, for each run makes it anew."""
+        self.teacher: SoftmaxNetwork | None = None
+        """The model as it was after the last step, frozen; not part of the network, for each run copies it anew."""
 
     def begin_step(self, step: Step) -> None:
-        """Keep the previous model, and add a classifier for the step's classes; the first also has the background."""
+        """Copy the teacher, and add a classifier for the step's classes; the first also has the background."""
         super().begin_step(step)
-        self.previous = frozen_copy(self.network) if step.index > 0 else None
+        self.teacher = frozen_copy(self.network) if step.index > 0 else None
         self.network.add_step(len(step.new) + (step.index == 0))
 
     def parameter_groups(self) -> list[ParameterGroup]:
@@ -76,23 +76,23 @@ class SoftmaxMethod(Method, Generic[Config]):
         return [ParameterGroup(backbone, factor * self.config.backbone_lr), ParameterGroup(rest, factor)]
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
-        """Current pictures, and after the base step the share of remembered ones."""
+        """New images, and after the base step the share of replayed ones."""
         return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
 
     def labels(self, batch: StepBatch) -> Tensor:
-        """(B, H, W): the step's labels, and those of replayed pictures as `mem_labels` says."""
+        """(B, H, W): the step's labels, and those of replayed images as `mem_labels` says."""
         return labels_to_learn(batch, self.config.replayed_labels)
 
     @torch.no_grad()
-    def seen_before(self, crops: Batch) -> Seen:
-        """What the previous model says."""
-        assert self.previous is not None
-        seen: Seen = self.previous(crops.images, crops.boxes)
+    def teacher_outputs(self, crops: Batch) -> Seen:
+        """Outputs of the teacher."""
+        assert self.teacher is not None
+        seen: Seen = self.teacher(crops.images, crops.boxes)
         return seen
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Softmax probabilities."""
-        switch(self.network, training=False)
+        set_mode(self.network, training=False)
         scores = run(self.recorder, self.network, images, boxes).enlarged().softmax(1)
         return Prediction(scores, scores)

@@ -16,7 +16,7 @@ from ipseg.methods.labels import coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.model.features import Features
-from ipseg.model.freezing import freeze_norms, frozen_copy, switch, trainable
+from ipseg.model.freezing import freeze_norms, frozen_copy, set_mode, trainable
 from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
 from ipseg.model.recording import run
@@ -35,7 +35,7 @@ class SsulConfig(ReplayConfig):
     stages too, for comparisons on one and the same network."""
 
     confidence: float = 0.7
-    """The previous model's label counts from this probability (the code's)."""
+    """The teacher's label counts from this probability (the code's)."""
 
     backbone_lr: float = 0.1
     """The backbone learns at this multiple of the rate in the base step (the code: 0.001 beside 0.01)."""
@@ -83,8 +83,8 @@ class Ssul(Method):
 
     def __init__(self, config: SsulConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self._before: list[nn.Module] | None = None
-        """The heads of unknown and background as they stood after the last step; all else of that model is frozen."""
+        self.teacher: list[nn.Module] | None = None
+        """The heads of unknown and background of f_{t-1}; all else of it is the network's, for it is frozen."""
 
     # ---- the life of a step -------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Ssul(Method):
         """Freeze all that earlier steps learned, and add a head that begins as that of the unknown class."""
         super().begin_step(step)
         network = self.network
-        self._before = [frozen_copy(head) for head in network.persistent_heads()] if step.index > 0 else None
+        self.teacher = [frozen_copy(head) for head in network.persistent_heads()] if step.index > 0 else None
         head = network.add_step(len(step.new), len(step.new))
         if step.index > 0:
             head.init_from(network.permanent, [UNKNOWN] * len(step.new))
@@ -101,13 +101,13 @@ class Ssul(Method):
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere."""
-        switch(self.network, training=self._before is None)
+        set_mode(self.network, training=self.teacher is None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: the new head, the unknown's, and hardly the background's."""
         network, config = self.network, self.config
         unknown, background = network.persistent_heads()
-        if self._before is None:
+        if self.teacher is None:
             heads = [unknown, background, *network.temporary]
             rest = [parameter for module in (network.encoder.decoder, *heads) for parameter in trainable(module)]
             return [ParameterGroup(trainable(network.encoder.backbone), config.backbone_lr), ParameterGroup(rest, 1.0)]
@@ -118,7 +118,7 @@ class Ssul(Method):
         ]
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
-        """Current pictures, and for SSUL-M as many remembered ones."""
+        """New images, and for SSUL-M as many replayed ones."""
         return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
 
     # ---- learning -----------------------------------------------------------------------------------------------
@@ -126,29 +126,29 @@ class Ssul(Method):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Binary cross-entropy of every channel with one label map. Frozen heads run once, for both models."""
         crops, network = batch.inputs, self.network
-        with torch.set_grad_enabled(self._before is None):
+        with torch.set_grad_enabled(self.teacher is None):
             features = network.encoder(crops.images, crops.boxes)
         *old, new = (logits_of(head, features) for head in network.temporary)
-        lasting = [logits_of(head, features) for head in network.persistent_heads()]
+        persistent = [logits_of(head, features) for head in network.persistent_heads()]
         labels = labels_to_learn(batch, self.config.replayed_labels)
-        taught = coupled_labels(labels, self._old_classes(features, old, labels), crops.salient)
-        return {"segmentation": pixel_bce(torch.cat([*lasting, *old, new], dim=1), taught)}
+        targets = coupled_labels(labels, self._old_classes(features, old, labels), crops.salient)
+        return {"segmentation": pixel_bce(torch.cat([*persistent, *old, new], dim=1), targets)}
 
     @torch.no_grad()
     def _old_classes(self, features: Features, old: Sequence[Tensor], like: Tensor) -> Tensor:
-        """(B, H, W): the old class that the previous model is sure of; 0 elsewhere, and everywhere in the base step."""
-        if self._before is None:
+        """(B, H, W): the old class that the teacher is sure of; 0 elsewhere, and everywhere in the base step."""
+        if self.teacher is None:
             return torch.zeros_like(like)
-        lasting = [logits_of(head, features) for head in self._before]
-        return sure_old_classes(torch.cat([*lasting, *old], dim=1), self.config.confidence)
+        persistent = [logits_of(head, features) for head in self.teacher]
+        return sure_old_classes(torch.cat([*persistent, *old], dim=1), self.config.confidence)
 
     # ---- inference ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
-        """Probabilities; what is unknown is background to whoever asks."""
+        """Probabilities; the unknown class counts as background."""
         network = self.network
-        switch(network, training=False)
+        set_mode(network, training=False)
         features = run(self.recorder, network.encoder, images, boxes)
         heads = [*network.persistent_heads(), *network.temporary]
         logits = [run(self.recorder, logits_of, head, features) for head in heads]

@@ -1,4 +1,4 @@
-"""Remembered pictures as the posterior of IPSeg sees them, when their views are fixed."""
+"""Features of replayed images for the posterior of IPSeg, with `posterior_views: fixed`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Views:
-    """What the posterior learns from in remembered pictures, each laid out in some ways."""
+    """The posterior's inputs and labels of replayed images, each augmented in some ways."""
 
     pooled: Tensor
     labels: Tensor

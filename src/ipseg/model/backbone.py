@@ -17,7 +17,7 @@ from ipseg.model.weights import WHEEL_ARCHITECTURE, load_file, load_wheel
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
-    """Which network sees the pictures."""
+    """The feature extractor."""
 
     name: str = "resnet50"
     """A timm model name. With a tag (resnet50.a1_in1k) `imagenet` does not depend on timm's default."""
@@ -42,7 +42,7 @@ class BackboneConfig:
 
 
 class Backbone(nn.Module):
-    """Normalises pictures and returns the four stages of a timm network, finest first."""
+    """Normalizes images and returns the four stages of a timm network, finest first."""
 
     mean: Tensor
     std: Tensor

@@ -1,6 +1,6 @@
-"""Where the picture lies in a padded canvas, so that padding stays out of everything that looks at the whole picture.
+"""Where the image lies in a padded canvas, so that padding stays out of everything that pools over the whole image.
 
-A box is (top, left, bottom, right) in pixels of the canvas. Crops, letterboxed pictures and pictures padded to a
+A box is (top, left, bottom, right) in pixels of the canvas. Crops, letterboxed images and images padded to a
 multiple of the stride are all rectangles, so four numbers say it exactly.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ipseg.model.precision import unmixed
+from ipseg.model.precision import autocast_disabled
 
 ROUNDING = 1e-4
 """A part that reaches less far into a cell does not touch it: its edge is there by rounding."""
 
 
 def full_boxes(images: Tensor) -> Tensor:
-    """Boxes of pictures that fill their canvas."""
+    """Boxes of images that fill their canvas."""
     height, width = images.shape[-2:]
     edges = [torch.full((), float(edge), device=images.device) for edge in (0, 0, height, width)]
     return torch.stack(edges).expand(len(images), 4)  # made on the device: a CUDA graph can record that
 
 
 def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """(B, H, W) bool: pixels whose centre lies in the picture."""
+    """(B, H, W) bool: pixels whose centre lies in the image."""
     rows = torch.arange(size[0], device=boxes.device) + 0.5
     columns = torch.arange(size[1], device=boxes.device) + 0.5
     top, left, bottom, right = (edge[:, None] for edge in boxes.unbind(1))
@@ -35,7 +35,7 @@ def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def touched(boxes: Tensor, canvas: tuple[int, int], cells: Sequence[int]) -> Tensor:
-    """(B, h, w) bool: cells of a feature map over the canvas that show any of the picture."""
+    """(B, h, w) bool: cells of a feature map over the canvas that show any of the image."""
     down, across = cells[0] / canvas[0], cells[1] / canvas[1]
     top, left, bottom, right = boxes.unbind(1)
     edges = [(top * down).floor(), (left * across).floor(), (bottom * down).ceil(), (right * across).ceil()]
@@ -53,7 +53,7 @@ def pool(features: Tensor, boxes: Tensor, canvas: tuple[int, int], bins: int) ->
 
 def weighted(features: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """(B, C, bins, bins): sums of the features with `pool_weights`; those of the parts of a map add up to its pool."""
-    with unmixed(features):  # a mean over thousands of cells needs more than bf16
+    with autocast_disabled(features):  # a mean over thousands of cells needs more than bf16
         return torch.einsum("bchw,bih,bjw->bcij", features.float(), rows, columns)
 
 

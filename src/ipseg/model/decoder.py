@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Norm(nn.BatchNorm2d):
-    """Batch normalisation that also takes one value a channel, as the mean of a lone picture: it has no spread."""
+    """Batch normalisation that also takes one value a channel, as the mean of a single image: it has no spread."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Such a value is normalised with the running statistics, which stay as they are."""
@@ -28,7 +28,7 @@ def conv_block(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.
 
 
 class Aspp(nn.Module):
-    """Atrous spatial pyramid pooling: one point-wise, three dilated and one whole-picture view, projected together."""
+    """Atrous spatial pyramid pooling: one point-wise, three dilated and one image-level view, projected together."""
 
     def __init__(self, inputs: int, width: int, rates: tuple[int, ...], dropout: float) -> None:
         super().__init__()

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def switch(module: nn.Module, *, training: bool) -> None:
+def set_mode(module: nn.Module, *, training: bool) -> None:
     """As `module.train(training)`, which is skipped where the module, its parts and their parts have this mode already.
 
-    It walks through all modules, and a network of many heads has thousands. Nobody switches, or adds, anything deeper
+    It walks through all modules, and a network of many heads has thousands. Nobody sets, or adds, anything deeper
     than parts of parts, and what is below these follows them.
     """
     parts = list(module.children())

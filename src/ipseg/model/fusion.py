@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def fuse(pixel: Tensor, posterior: Tensor, alpha_bc: float) -> Tensor:
-    """Eq. 3: weigh each pixel's scores by what the whole image says about their classes.
+    """Eq. 3: weigh each pixel's scores by the image posterior of their classes.
 
     pixel: (B, 1 + C, H, W) probabilities, background first. posterior: (B, C), for the image has no background class.
     """

@@ -1,7 +1,7 @@
 """Posterior-gated heads: a head that cannot win a pixel need not run.
 
 A class's final score is at most its posterior: the pixel's probability is at most one, and noise filtering only lowers
-it. So a head whose classes the posterior all but rules out loses everywhere, and that is known before it runs.
+it. So a head whose classes all have a low posterior loses everywhere, and that is known before it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ One head after the other would run a few less, and wait for the device as often 
 """
 
 RunHead = Callable[[int, Tensor], Tensor]
-"""(head, rows) -> (len(rows), C_head, H, W): the final scores of a head's classes in these pictures."""
+"""(head, rows) -> (len(rows), C_head, H, W): the final scores of a head's classes in these images."""
 
 
 class Gate:
@@ -37,7 +37,7 @@ class Gate:
         self.channels = [slice(1 + start, 1 + start + count) for start, count in zip(starts, classes, strict=True)]
         self.run, self.padded = run, padded
         self.ran = 0
-        """Heads run, over all pictures."""
+        """Heads run, over all images."""
 
     @property
     def share(self) -> float:

@@ -1,7 +1,7 @@
-"""An image posterior in closed form: linear discriminants from the moments of all pictures that steps have shown.
+"""An image posterior in closed form: linear discriminants from the moments of all images that steps have shown.
 
-Moments of steps add up. So what is known of old classes comes from all their pictures, not from the few that are
-remembered, it is not forgotten, and no picture is kept: sums are all that is left of them.
+Moments of steps add up. So the discriminants of old classes come from all their images, not from the few in
+memory; they are not forgotten, and no image is kept.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.model.posterior import BINS
-from ipseg.model.precision import unmixed
+from ipseg.model.precision import autocast_disabled
 from ipseg.model.together import summed
 
 SHRINKAGE = 2.0
-"""For D features and n pictures SHRINKAGE * D / n times its own variance is added to the variance of each feature: the
-fewer pictures, the surer discriminants would else be of what is chance."""
+"""For D features and n images SHRINKAGE * D / n times its own variance is added to the variance of each feature: the
+fewer images, the more the discriminants would otherwise fit noise."""
 
 
 class Moments(nn.Module):
-    """For every class the discriminant between pictures with it and without it, both taken for equally likely."""
+    """For every class the discriminant between images with it and without it, both taken as equally likely."""
 
     pictures: Tensor
     """How many were seen."""
@@ -48,7 +48,7 @@ class Moments(nn.Module):
             self.register_buffer(name, torch.zeros(shape))
 
     def add_step(self, classes: int) -> None:
-        """Room for the classes of a new step. Pictures of earlier steps count as pictures without them."""
+        """Make room for the classes of a new step. Images of earlier steps count as images without them."""
         self.sizes.append(classes)
         for name in ("pictures_of", "total_of", "weight", "bias"):
             known: Tensor = getattr(self, name)
@@ -56,17 +56,17 @@ class Moments(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """(B, |C_1:t|) logits, in the order of learning."""
-        with unmixed(pooled):  # large numbers that nearly cancel each other
+        with autocast_disabled(pooled):  # large numbers that nearly cancel each other
             return F.linear(_whole(pooled, self.weight), self.weight, self.bias)
 
     def learn(self, seen: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Add pictures, each batch as its pooled features and its labels, (B, C) bool, and draw the conclusions.
+        """Add images, each batch as its pooled features and its labels, (B, C) bool, and update the discriminants.
 
         Of several processes each shows its share.
         """
         more = [torch.zeros_like(known) for known in self._sums()]
         for pooled, labels in seen:
-            with unmixed(pooled):
+            with autocast_disabled(pooled):
                 x, y = _whole(pooled, self.total), labels.to(self.total)
                 moments = (x.new_tensor(len(x)), x.sum(0), x.T @ x, y.sum(0), y.T @ x)
             for known, new in zip(more, moments, strict=True):
@@ -81,8 +81,8 @@ class Moments(nn.Module):
     def _discriminants(self) -> tuple[Tensor, Tensor]:
         """(C, D) and (C,).
 
-        With S the covariance within the two kinds of pictures, with and without a class, and d the difference of their
-        means, a discriminant is d / S. S is that of all pictures less a part along d, so one solution serves all.
+        With S the covariance within the two kinds of images, with and without a class, and d the difference of their
+        means, a discriminant is d / S. S is that of all images less a part along d, so one solution serves all.
         """
         # not every device has double precision
         count, total, products, count_of, total_of = (known.double().cpu() for known in self._sums())
@@ -98,11 +98,11 @@ class Moments(nn.Module):
         along = share * (1 - share) * (difference * solved).sum(1)
         weight = solved / (1 - along)[:, None]
         bias = -(weight * (with_it + without) / 2).sum(1)
-        told = (count_of > 0) & (count_of < count)  # of a class that no picture had, or each, nothing is known
-        return weight * told[:, None], bias * told
+        known = (count_of > 0) & (count_of < count)  # a class of no image, or of every one, has no discriminant
+        return weight * known[:, None], bias * known
 
 
 def _whole(pooled: Tensor, like: Tensor) -> Tensor:
-    """(B, D): roots of the means over the picture. Means of what a ReLU lets through are skewed, their roots less."""
+    """(B, D): roots of the means over the image. Means of what a ReLU lets through are skewed, their roots less."""
     means = pooled.to(like.dtype).reshape(len(pooled), -1, BINS * BINS).mean(2)
     return means.sign() * means.abs().sqrt()

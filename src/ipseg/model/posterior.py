@@ -1,4 +1,4 @@
-"""The image posterior branch psi: which classes are in the picture as a whole."""
+"""The image posterior branch psi: which classes are in the image as a whole."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class Posterior(nn.Module):
 
 
 def pool_parts(features: Tensor, boxes: Tensor, canvas: tuple[int, int]) -> Tensor:
-    """The posterior's view of the last stage: the means of the picture's four quarters, flattened."""
+    """The posterior's input: the means of the last stage over the image's four quarters, flattened."""
     return pool(features, boxes, canvas, BINS).flatten(1)

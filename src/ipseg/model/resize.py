@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.model.precision import unmixed
+from ipseg.model.precision import autocast_disabled
 
 
 def enlarge(logits: Tensor, size: Sequence[int]) -> Tensor:
@@ -23,7 +23,7 @@ def resize(x: Tensor, size: Sequence[int]) -> Tensor:
     """
     if x.shape[-2:] == tuple(size):
         return x
-    with unmixed(x):
+    with autocast_disabled(x):
         return resize_by_products(x, size) if x.is_cuda else _bilinear(x, size)
 
 

@@ -15,7 +15,7 @@ from ipseg.model.network import Encoder, ModelConfig
 
 @dataclass(frozen=True)
 class Seen:
-    """What one pass leaves for the losses."""
+    """The outputs of one pass."""
 
     stages: tuple[Tensor, ...]
     """The backbone's four stages, finest first."""
@@ -66,7 +66,7 @@ class SoftmaxNetwork(nn.Module):
         new.bias.copy_(first.bias[0])
 
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
-        """images: (B, 3, H, W) in 0-1, any size. boxes: where the pictures lie; by default they fill the canvas."""
+        """images: (B, 3, H, W) in 0-1, any size. boxes: where the images lie; by default they fill the canvas."""
         features = self.encoder(images, boxes)
         decoded, shared = features.decoded, self.dropout(features.decoded)
         if self.trunk is not None:

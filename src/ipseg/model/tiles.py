@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ipseg.model.boxes import full_boxes, inside, pool_weights, weighted
 from ipseg.model.features import Tile, Window, cells_of
-from ipseg.model.freezing import switch
+from ipseg.model.freezing import set_mode
 from ipseg.model.network import Encoder, pad_to_multiple
 from ipseg.model.posterior import BINS
 
@@ -80,7 +80,7 @@ class Tiles:
     ) -> None:
         self.encoder, self.read, self.size = encoder, read, size
         self.multiple, self.side, self.context = encoder.backbone.multiple, side, context
-        switch(encoder, training=False)
+        set_mode(encoder, training=False)
         with torch.no_grad():
             self._mean, self._pooled = self._pool()
 
