@@ -23,6 +23,7 @@ from ipseg.engine.system import choose_device
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
+from ipseg.methods.ipseg import IPSeg
 
 
 def learned(settings, path: Path, **options) -> RunResult:
@@ -397,7 +398,7 @@ def test_a_step_trains_on_batches_planned_after_its_preparation(
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_what_is_prepared_has_the_number_format_of_what_is_learned(tiny_settings, tmp_path, monkeypatch, precision):
     mixed = []
-    monkeypatch.setattr(experiment, "prepare", lambda _method, _batches: mixed.append(torch.is_autocast_enabled("cpu")))
+    monkeypatch.setattr(IPSeg, "prepare", lambda _self, _batches: mixed.append(torch.is_autocast_enabled("cpu")))
     monkeypatch.setattr(experiment, "train_step", lambda *_, **__: None)
     tiny_settings["training"] |= {"precision": precision}
     run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
