@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -347,6 +348,22 @@ def test_a_large_image_is_labelled_tile_by_tile_and_alike(tiny_run, tmp_path, mo
     assert np.allclose(tiled.unknown, whole.unknown, atol=1e-5)
     assert np.array_equal(tiled.pixel_labels, whole.pixel_labels)
     assert tiled.posterior == pytest.approx(whole.posterior, abs=1e-5)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_the_scores_of_a_tile_are_freed_before_the_next_is_predicted(tiny_run, tmp_path, monkeypatch):
+    photo, model, seen = picture(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run), []
+    predict = model.method.predict
+
+    def watched(image):
+        assert all(prediction() is None for prediction in seen)
+        prediction = predict(image)
+        seen.append(weakref.ref(prediction))
+        return prediction
+
+    monkeypatch.setattr(model.method, "predict", watched)
+    model.predict(photo, scores=False, unknown=False)
+    assert len(seen) > 1
 
 
 @pytest.mark.usefixtures("small_tiles")

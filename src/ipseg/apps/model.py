@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.engine.start import restore
 from ipseg.engine.system import choose_device
 from ipseg.errors import UserError, quoted
-from ipseg.methods.base import Method, Prediction
+from ipseg.methods.base import Method
 from ipseg.model.network import Encoder
 from ipseg.model.tiles import Tiles, context_of
 from ipseg.scenario.split import BACKGROUND, Scenario, Step
@@ -97,45 +98,38 @@ class Model:
         encoder = getattr(self.method.network, "encoder", None)
         size = pixels.shape[0] * pixels.shape[1]
         if isinstance(encoder, Encoder) and (size > WHOLE or size * len(self.classes) > SCORES):
-            wanted = ("labels", *(["scores", "pixel_labels"] if scores else []), *(["unknown"] if unknown else []))
-            return self._predict_in_tiles(pixels, encoder, wanted)
-        result = self._result(self.method.predict(as_tensor(pixels, self.device)))
-        result = result if scores else replace(result, scores=None, pixel_labels=None)
-        return result if unknown else replace(result, unknown=None)
+            return self._predict_in_tiles(pixels, encoder, scores=scores, unknown=unknown)
+        return self._result(as_tensor(pixels, self.device), scores=scores, unknown=unknown)
 
-    def _predict_in_tiles(self, pixels: NDArray[np.uint8], encoder: Encoder, wanted: Sequence[str]) -> Result:
+    def _predict_in_tiles(self, pixels: NDArray[np.uint8], encoder: Encoder, *, scores: bool, unknown: bool) -> Result:
         def read(rows: slice, columns: slice) -> torch.Tensor:
             return as_tensor(pixels[rows, columns], self.device)
 
         size, count = (pixels.shape[0], pixels.shape[1]), len(self.classes)
         context = context_of(encoder)
         side = min(max(SIDE - 2 * context, LEAST), math.isqrt(SCORES // count))
+        predict = partial(self._result, scores=scores, unknown=unknown)
         maps: dict[str, NDArray[Any]] = {}
-        for prediction, inner, place in Tiles(encoder, read, size, side, context).predictions(self.method.predict):
-            part = self._result(prediction)
-            for name in wanted:
+        for part, inner, place in Tiles(encoder, read, size, side, context).predictions(predict):
+            for name in ("labels", "scores", "pixel_labels", "unknown"):
                 values = getattr(part, name)
                 if values is not None:
                     whole = maps.setdefault(name, np.empty((*values.shape[:-2], *size), values.dtype))
                     whole[..., *place] = values[..., *inner]
-        return Result(
-            classes=self.classes,
-            labels=maps["labels"],
-            scores=maps.get("scores"),
-            pixel_labels=maps.get("pixel_labels"),
-            posterior=part.posterior,
-            unknown=maps.get("unknown"),
-        )
+        return replace(part, **maps)
 
-    def _result(self, prediction: Prediction) -> Result:
-        posterior, unknown = prediction.posterior, prediction.unknown
+    def _result(self, image: torch.Tensor, *, scores: bool, unknown: bool) -> Result:
+        """What the method predicts of an image or a tile, but for the maps that are not wanted: they are freed here."""
+        prediction = self.method.predict(image)
+        posterior, pixel = prediction.posterior, prediction.pixel if scores else None
+        strange = prediction.unknown if unknown else None
         return Result(
             classes=self.classes,
             labels=prediction.labels[0].byte().cpu().numpy(),
-            scores=prediction.scores[0].float().cpu().numpy(),
-            pixel_labels=None if prediction.pixel is None else prediction.pixel[0].argmax(0).byte().cpu().numpy(),
+            scores=prediction.scores[0].float().cpu().numpy() if scores else None,
+            pixel_labels=None if pixel is None else pixel[0].argmax(0).byte().cpu().numpy(),
             posterior=None if posterior is None else dict(zip(self.classes[1:], posterior[0].tolist(), strict=True)),
-            unknown=None if unknown is None else unknown[0].float().cpu().numpy(),
+            unknown=None if strange is None else strange[0].float().cpu().numpy(),
         )
 
 
