@@ -34,6 +34,7 @@ def learned(settings: dict[str, Any], method: str | dict[str, Any], backbone: st
 def _far(monkeypatch) -> None:
     """The first pass, too, may see the whole image."""
     monkeypatch.setattr(module, "CONTEXT", 352)
+    monkeypatch.setattr(module, "POOLING", 352)
 
 
 @pytest.fixture

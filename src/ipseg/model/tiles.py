@@ -23,6 +23,8 @@ from ipseg.model.posterior import BINS
 
 CONTEXT = 96
 """Pixels that the backbone sees around what the decoder looks at."""
+POOLING = 224
+"""Pixels around a tile in the first pass: no ASPP looks there, but the posterior is sensitive to all cells."""
 MARGIN = 64
 """Of these, the pixels that the heads see: three convolutions, at strides 16, 8 and 4, look no farther."""
 
@@ -102,7 +104,7 @@ class Tiles:
     def _pool(self) -> tuple[Tensor, Tensor]:
         """The first pass: the means of the last stage over the whole image. The decoder's context is not needed."""
         sums: list[Tensor] = []
-        for rows, columns in self._cut(min(self.context, CONTEXT)):
+        for rows, columns in self._cut(min(self.context, POOLING)):
             image = self._image(rows, columns)
             padded = pad_to_multiple(image, self.multiple).contiguous(memory_format=torch.channels_last)
             canvas = (padded.shape[-2], padded.shape[-1])
@@ -127,7 +129,9 @@ class Tiles:
         )
 
     def _cut(self, context: int) -> list[tuple[Span, Span]]:
-        rows, columns = (spans(length, self.side, context, grid_of(self.encoder)) for length in self.size)
+        """Tiles of the whole image; with less context they are larger, so that as much is seen at once."""
+        side = self.side + 2 * (self.context - context)
+        rows, columns = (spans(length, side, context, grid_of(self.encoder)) for length in self.size)
         return [(row, column) for row in rows for column in columns]
 
     def _image(self, rows: Span, columns: Span) -> Tensor:
