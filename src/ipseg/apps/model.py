@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,14 @@ class Model:
                 if values is not None:
                     whole = maps.setdefault(name, np.empty((*values.shape[:-2], *size), values.dtype))
                     whole[..., *place] = values[..., *inner]
-        return replace(part, **maps)
+        return Result(
+            classes=self.classes,
+            labels=maps["labels"],
+            scores=maps.get("scores"),
+            pixel_labels=maps.get("pixel_labels"),
+            posterior=part.posterior,
+            unknown=maps.get("unknown"),
+        )
 
     def _result(self, image: torch.Tensor, *, scores: bool, unknown: bool) -> Result:
         """What the method predicts of an image or a tile, but for the maps that are not wanted: they are freed here."""
