@@ -107,7 +107,8 @@ def change_value(value: Any, rng: random.Random) -> Any:
             value.insert(key, value[rng.choice(keys)] if kind < 0.85 else odd_value(rng))
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and rng.random() < 0.5:
-        return rng.choice((value + 1, -value, value * 1000, str(value), float(value), *NUMBERS))
+        limited = float(min(max(value, -1e300), 1e300))  # an integer may be more than a float holds
+        return rng.choice((value + 1, -value, value * 1000, str(value), limited, *NUMBERS))
     if isinstance(value, str) and rng.random() < 0.3:
         return rng.choice((value + rng.choice(TEXTS), value[::-1], value.upper(), [value]))
     return odd_value(rng)
