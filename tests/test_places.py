@@ -92,10 +92,10 @@ def test_the_advice_about_a_full_disk_fits_every_command(doctor_meets):
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT])
 def test_an_error_about_a_temporary_file_names_the_file_that_it_was_to_be(tmp_path, monkeypatch, number):
-    def refuse(temporary: Path, **_options: object) -> None:
+    def refuse(temporary: Path, *_options: object) -> None:
         raise trouble(number, str(temporary))
 
-    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(OSError, match=r"notes\.txt") as caught:
         write_text(tmp_path / "notes.txt", "new")
     assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "notes.txt"))

@@ -31,11 +31,11 @@ def test_a_pack_imports_no_code_by_name(grown, repack, tmp_path):
     refused(swap, grown, tmp_path, "contradicts itself about its method")
 
 
-def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path):
+def test_weights_of_another_step_are_refused(grown, repack, tmp_path):
     def swap(files: dict[str, bytes], _: dict[str, Any]) -> None:
         files["weights.safetensors"] = (grown / "base" / "step_01" / "weights.safetensors").read_bytes()
 
-    refused(repack(swap), grown, tmp_path, "do not fit")
+    refused(repack(swap), grown, tmp_path, "is of step 1, not 2")
 
 
 def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):

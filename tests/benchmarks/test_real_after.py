@@ -19,8 +19,8 @@ from ipseg.evaluation.results import RunResult
 
 pytestmark = pytest.mark.slow  # together; they are scripts beside the library
 
-NAMES = "after", "figures", "losses", "maps", "moments", "oracles", "upset", "wrong_pixels"
-AFTER, FIGURES, LOSSES, MAPS, MOMENTS, ORACLES, UPSET, WRONG_PIXELS = map(import_module, NAMES)
+NAMES = "after", "figures", "maps", "moments", "oracles", "wrong_pixels"
+AFTER, FIGURES, MAPS, MOMENTS, ORACLES, WRONG_PIXELS = map(import_module, NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_runs_own_settings_give_the_recorded_numbers(measured, tiny_run, joi
             assert accuracy == {"step": step.step, **(step.image_accuracy or {})}
 
 
-@pytest.mark.parametrize(("curve", "value"), [("alpha_nf", 1.0), ("alpha_bc", 0.5), ("unknown", "background")])
+@pytest.mark.parametrize(("curve", "value"), [("alpha_nf", 1.0), ("alpha_bc", 0.5)])
 def test_other_settings_give_what_evaluating_with_them_gives(measured, tiny_run, curve, value):
     (point,) = [point for point in entry(measured, tiny_run)["curves"][curve] if point["value"] == value]
     again = evaluate_again(tiny_run, None, [f"method.{curve}={value}"], quiet=True)
@@ -110,7 +110,8 @@ def test_joint_is_a_line_beside_the_image_accuracy_of_those_that_learned_in_step
 def test_the_number_of_the_own_setting_stands_at_its_ring_and_the_name_at_the_end(measured):
     runs = FIGURES.rows_of(json.loads(measured.read_text())["runs"])["ipseg"]
     panels = FIGURES.alphas({"ipseg": runs}).axes
-    for axes, (curve, points) in zip(panels, runs[0]["curves"].items(), strict=True):
+    for axes, curve in zip(panels, FIGURES.CURVES, strict=True):
+        points = runs[0]["curves"][curve]
         own = next(point for point in points if point["value"] == runs[0]["own"][curve])
         (number,) = [text for text in axes.texts if text.get_text() == f"{100 * own['all']:.1f}"]
         assert number.xy == (own["value"], 100 * own["all"])
@@ -156,22 +157,9 @@ def test_oracles_replace_one_part_and_leave_the_others(tiny_run, joint_run, tmp_
     assert set(found["miou"]) == set(ORACLES.WAYS)
 
 
-def test_losses_are_means_over_parts_of_a_step_and_what_was_learned_twice_counts_once(
-    tiny_run, joint_run, tmp_path, capsys
-):
-    run, out = shutil.copytree(tiny_run, tmp_path / "run"), tmp_path / "losses.json"
-    told = [(1, 1, 9.0), (1, 1, 0.8), (1, 2, 0.6), (1, 20, 0.1)]  # step, iteration, loss: the first was cut off
-    lines = [{"event": "train", "step": s, "iteration": i, "of": 20, "loss": {"current": x}} for s, i, x in told]
-    (run / "log.jsonl").write_text("\n".join([*map(json.dumps, lines), '{"event": "step"}', '{"event": "tra']))
-    assert LOSSES.main([str(run), "--out", str(out)]) == 0
-    assert json.loads(out.read_text())["runs"] == {run.as_posix(): {"1": {"0-10 %": 0.7, "80-100 %": 0.1}}}
-    assert LOSSES.main([str(joint_run), "--out", str(out)]) == 2
-    assert "has no loss `current`" in capsys.readouterr().err
-
-
 def test_heads_with_decoders_of_their_own_are_measured_too(make_tiny, tmp_path):
     path, out = tmp_path / "own", tmp_path / "after.json"
-    run(make_recipe(make_tiny() | {"method": {"name": "ipseg", "own_decoders": True}}), path, quiet=True)
+    run(make_recipe(make_tiny() | {"method": {"name": "ipseg_lda"}}), path, quiet=True)
     assert AFTER.main([str(path), "--out", str(out), "--device", "cpu"]) == 0
     found = entry(out, path)
     assert found["miou"]["all"] == found["recorded"]
@@ -295,35 +283,3 @@ def test_guesses_of_old_classes_leave_the_steps_own_alone():
     assert torch.equal(wrong[:, 3], labels[:, 3])
     assert (wrong & ~labels).any()
     assert not (labels & ~wrong).any()
-
-
-def test_the_beginning_of_a_step_is_that_of_the_run(tiny_run, tmp_path):
-    log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
-    told = {
-        line["iteration"]: line["loss"]["current"] for line in log if line["event"] == "train" and line["step"] == 1
-    }
-    out = tmp_path / "upset.jsonl"
-    words = [str(tiny_run), "--out", str(out), "--device", "cpu", "--iterations", str(min(told)), "--seeds", "0", "1"]
-    for _ in range(2):  # nothing is measured twice
-        UPSET.main([*words, "--ways", "poly", "warming up"])
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(line["seed"], line["way"]) for line in lines] == [
-        (0, "poly"), (0, "warming up"), (1, "poly"), (1, "warming up")
-    ]  # fmt: skip
-    assert lines[0]["first"][min(told) - 1] == pytest.approx(told[min(told)], rel=1e-5)
-    assert all(0 <= line["dark"] <= 1 for line in lines)
-
-
-def test_a_run_without_a_new_head_cannot_have_one_upset(joint_run, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        UPSET.main([str(joint_run), "--out", str(tmp_path / "upset.jsonl"), "--device", "cpu"])
-    assert "no new head" in capsys.readouterr().err
-
-
-def test_a_step_that_is_shorter_than_asked_for_is_learned_to_its_end(tiny_run, tmp_path):
-    out = tmp_path / "upset.jsonl"
-    UPSET.main([str(tiny_run), "--out", str(out), "--device", "cpu", "--iterations", "10000", "--ways", "poly"])
-    log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
-    last = max(line["iteration"] for line in log if line["event"] == "train" and line["step"] == 1)
-    assert last < UPSET.PART
-    assert len(json.loads(out.read_text())["first"]) == last

@@ -34,7 +34,7 @@ def test_what_changes_nothing_is_named_with_what_it_needs(changes, said):
 @pytest.mark.parametrize(
     "changes",
     [
-        ["method.alpha_nf=0.6"],
+        ["method.variant=paper", "method.alpha_nf=0.6"],
         ["method={name: mib}", "memory.size=0"],
         ["method={name: mib, rehearsal: 0.5}", "memory.size=50"],
         ["method={name: ipseg, rehearsal: 0}", "memory.size=50"],

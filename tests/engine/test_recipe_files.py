@@ -123,7 +123,7 @@ def test_a_recipe_without_a_base_lists_every_setting(path):
 @pytest.mark.parametrize("path", COMPLETE, ids=lambda path: path.stem)
 def test_a_recipe_without_a_base_has_the_methods_defaults_but_where_it_means_to_differ(path):
     recipe = loaded(path)
-    small = "posterior_lr backbone_lr"
+    small = "variant posterior_lr backbone_lr"
     meant = {f"method.{name}" for name in small.split()} if recipe.data.name == "scenes" else set()
     assert differing(recipe, replace(recipe, method=type(recipe.method)())) == meant
 

@@ -21,6 +21,7 @@ from ipseg.engine.folder import RunFolder
 from ipseg.engine.recipe import make_recipe
 from ipseg.engine.tensors import load_tensors
 from ipseg.errors import Interrupted
+from ipseg.methods.base import Method
 
 LEARN = """
 import sys
@@ -156,7 +157,7 @@ def test_a_signal_after_the_last_iteration_stops_the_run_when_the_step_is_saved(
     run(recipe, tmp_path / "whole", quiet=True)
     place = {
         "last checkpoint": (Checkpoint, "wait"),
-        "end of the step": (experiment, "end_step"),
+        "end of the step": (Method, "end_step"),
         "saving": (RunFolder, "save_weights"),
     }[moment]
     original = getattr(*place)
