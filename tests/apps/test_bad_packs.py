@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from packs import Change, refused
 
 from commands import fails
 from ipseg.apps.apply import apply_pack
+from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -36,6 +38,19 @@ def test_weights_of_another_step_are_refused(grown, repack, tmp_path):
         files["weights.safetensors"] = (grown / "base" / "step_01" / "weights.safetensors").read_bytes()
 
     refused(repack(swap), grown, tmp_path, "is of step 1, not 2")
+
+
+def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path, tmp_path_factory):
+    path = tmp_path_factory.mktemp("spoiled") / "weights.safetensors"
+
+    def widen(files: dict[str, bytes], _: dict[str, Any]) -> None:
+        path.write_bytes(files["weights.safetensors"])
+        tensors, facts = load_tensors(path, "weights")
+        name = next(name for name in tensors if name.endswith("classifier.weight"))
+        save_tensors(path, tensors | {name: torch.cat([tensors[name]] * 2)}, facts)
+        files["weights.safetensors"] = path.read_bytes()
+
+    refused(repack(widen), grown, tmp_path, "do not fit")
 
 
 def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):

@@ -13,7 +13,9 @@ from ipseg.sweep.grid import Grid, GridRun
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PHOTOGRAPHS = Grid.read(BENCHMARKS / "real" / "main.yaml").runs()
-TABLE, RATES = (Grid.read(BENCHMARKS / "scenes" / f"{name}.yaml").runs() for name in ("methods", "rates"))
+TABLE, RATES, VARIANTS = (
+    Grid.read(BENCHMARKS / "scenes" / f"{name}.yaml").runs() for name in ("methods", "rates", "variants")
+)
 
 
 def test_every_method_is_there_and_all_recipes_are_sound():
@@ -50,7 +52,11 @@ def test_every_row_of_drawn_scenes_has_three_seeds_that_also_draw_the_images():
 
 
 def test_rates_are_three_a_method_chosen_on_images_that_the_table_does_not_show():
-    assert set(Counter(make_recipe(run.settings).method.name for run in RATES).values()) == {3}
+    tried = Counter(make_recipe(run.settings).method.name for run in RATES)
+    others = {make_recipe(run.settings).method.name for run in VARIANTS}
+    assert tried == dict.fromkeys(set(METHODS) - others, 3)
+    assert others == {"ipseg", "ipseg_lda", "ssul_m"}
+    assert not {run.seed for run in VARIANTS} & {0, 1, 2}
     drawn = [{run.settings["data"]["seed"] for run in runs} for runs in (TABLE, RATES)]
     assert drawn == [{0, 1, 2}, {100}]
     weights = [{run.seed for run in runs} for runs in (TABLE, RATES)]
