@@ -17,22 +17,22 @@ from pathlib import Path
 
 import torch
 
-from ipseg.engine.checkpoint import Checkpoint
-from ipseg.engine.recipe import load_recipe
 from ipseg.scenario.split import Step
+from ipseg.training.checkpoint import Checkpoint
+from ipseg.training.recipe import load_recipe
 
 
 def learner(recipe: str, device: str, path: Path) -> Checkpoint:
-    """The network of a recipe with two classes, and an optimiser that has taken a step."""
+    """The network of a recipe with two classes, and an optimizer that has taken a step."""
     method = load_recipe(recipe).method.build(load_recipe(recipe).model, pretrained=False)
     method.begin_step(Step(0, ("one", "other"), (), ()))
     network = method.network.to(device, memory_format=torch.channels_last)
     weights = [weight for weight in network.parameters() if weight.requires_grad]
-    optimiser = torch.optim.SGD(weights, lr=0.0, momentum=0.9)
+    optimizer = torch.optim.SGD(weights, lr=0.0, momentum=0.9)
     for weight in weights:
         weight.grad = torch.zeros_like(weight)
-    optimiser.step()
-    return Checkpoint(path, network, optimiser)
+    optimizer.step()
+    return Checkpoint(path, network, optimizer)
 
 
 def seconds(what: Callable[[], None]) -> float:

@@ -30,16 +30,16 @@ import yaml
 
 from ipseg.apps.compare import SEEDS, paper_number
 from ipseg.config import Settings, flat, to_dict, to_yaml
-from ipseg.engine.folder import FREE, RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
-from ipseg.model.network import count_parameters
+from ipseg.models.network import count_parameters
 from ipseg.own_code import code_allowed
 from ipseg.report.compare import Run
 from ipseg.scenario.split import Scenario
 from ipseg.sweep.grid import Grid
+from ipseg.training.folder import FREE, RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
 
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""

@@ -19,12 +19,12 @@ from typing import Any
 from ipseg.apps.cost import cost
 from ipseg.config import override
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.files import read_json, write_text
 from ipseg.report.formats import escaped, table_line
 from ipseg.sweep.grid import Grid, GridRun
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.system import choose_device
 
 VERSION = 1
 Row = dict[str, Any]
@@ -101,7 +101,7 @@ def cost_table(files: Sequence[Path]) -> str:
         alike.setdefault(cells, []).append(escaped(row["run"]))
     lines = [["run", *known], ["---", *["---:"] * len(known)]]
     lines += [[", ".join(names), *cells] for cells, names in alike.items()]
-    said = "After the first and the last step; learning: parameters that learn in it; multiply-adds of labelling one "
+    said = "After the first and the last step; learning: parameters that learn in it; multiply-adds of labeling one "
     said += f"picture of {rows[0]['size']} pixels."
     if len(known) == len(COLUMNS):
         said += f" Memory at most, on {rows[0]['device']}."

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from ipseg.apps.model import as_tensor, load_model
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
 
 
 def measure(run: Path, step: int, device: str) -> dict[str, Any]:

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from ipseg.model.fusible import fusing
-from ipseg.model.heads import Head, Trunk
-from ipseg.model.resize import resize
+from ipseg.models.fusible import fusing
+from ipseg.models.heads import Head, Trunk
+from ipseg.models.resize import resize
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDS = 20 if GPU.type == "cuda" else 1

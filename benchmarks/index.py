@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def draw_mask(path: Path, seed: int = 0) -> None:
-    """One to four blobs of VOC's classes, each with a border that is not labelled."""
+    """One to four blobs of VOC's classes, each with a border that is not labeled."""
     rng = np.random.default_rng([seed, int(path.stem)])
     mask = Image.new("P", (500, 375))
     mask.putpalette(PALETTE)
@@ -65,8 +65,8 @@ def draw_mask(path: Path, seed: int = 0) -> None:
     for _ in range(rng.integers(1, 5)):
         angles = np.sort(rng.uniform(0, 2 * np.pi, 60))
         radii = rng.uniform(40, 150) * rng.uniform(0.7, 1.0, 60)
-        centre = rng.uniform((50, 50), (450, 325))
-        outline = centre + radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], 1)
+        center = rng.uniform((50, 50), (450, 325))
+        outline = center + radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], 1)
         draw.polygon([tuple(point) for point in outline], fill=int(rng.integers(1, 21)), outline=255, width=4)
     mask.save(path)
 

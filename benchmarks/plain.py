@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ipseg.methods.ipseg import IPSeg
-from ipseg.model.features import Features
-from ipseg.model.heads import Head
+from ipseg.models.features import Features
+from ipseg.models.heads import Head
 
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -70,7 +70,7 @@ class PlainTrainer:
         self.method, self.network = method, method.network
         self.base, self.old = method.step.index == 0, len(method.step.old)
         groups = [{"params": g.parameters, "lr": 0.01 * g.factor} for g in method.parameter_groups()]
-        self.optimiser = torch.optim.SGD(groups, 0.01, 0.9, nesterov=True, weight_decay=1e-4)
+        self.optimizer = torch.optim.SGD(groups, 0.01, 0.9, nesterov=True, weight_decay=1e-4)
         self.scaler = torch.amp.GradScaler("cuda")
 
     def heads(self, heads: list[Head], images: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -107,9 +107,9 @@ class PlainTrainer:
                             targets[i, label - 1] = 1
             _, pooled = self.heads([], memory)
             loss = loss + F.binary_cross_entropy_with_logits(network.posterior(pooled), targets)
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
-        self.scaler.step(self.optimiser)
+        self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss.item()
 

@@ -17,9 +17,9 @@ import torch
 from speed import Gates, let_through
 
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
-from ipseg.model.recording import Recorder
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
+from ipseg.models.recording import Recorder
 from ipseg.scenario.split import ScenarioConfig
 
 STEPS, PICTURES, ROUNDS = 51, 16, 60

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from ipseg.engine.tensors import digest, load_tensors
+from ipseg.training.tensors import digest, load_tensors
 
 SMALL = ["deterministic=true", "training.checkpoint_seconds=0.5", "data.train=160", "data.val=10",
          "training.batch_size=8", "training.epochs=4", "training.later_epochs=6"]  # fmt: skip

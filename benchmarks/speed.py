@@ -33,13 +33,13 @@ from ipseg.data.loader import BatchLoader
 from ipseg.data.parallel import on_all_cores
 from ipseg.data.scenes.classes import class_names
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.iteration import Iteration, Recorded
-from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.methods.ipseg import IPSeg
-from ipseg.model.fusible import fusing
-from ipseg.model.posterior import Posterior
-from ipseg.model.recording import cuda_recorder
+from ipseg.models.fusible import fusing
+from ipseg.models.posterior import Posterior
+from ipseg.models.recording import cuda_recorder
 from ipseg.scenario.split import Scenario
+from ipseg.training.iteration import Iteration, Recorded
+from ipseg.training.recipe import Recipe, load_recipe
 
 GPU = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BACKBONES = {"resnet101": "resnet101", "swin-b": "swin_base_patch4_window12_384"}
@@ -73,7 +73,7 @@ class Memory:
         return 100
 
     def sample(self, index: int) -> Sample:
-        """One of the view's, nothing labelled."""
+        """One of the view's, nothing labeled."""
         picture = self.view.sample(index % len(self.view))
         stored = np.arange(self.classes) == index % self.classes
         return replace(picture, labels=np.zeros_like(picture.labels), stored=stored)

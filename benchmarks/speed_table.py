@@ -74,8 +74,8 @@ def tables(name: str, rows: Sequence[Row]) -> list[str]:
     """All tables that a run has rows for, under its name, and what failed in it."""
     peak = max((row["matrix_tflops"] for row in rows if "matrix_tflops" in row), default=None)
     trained = [row for row in rows if "compute" in row]
-    labelled = [row for row in rows if "rate" in row]
-    parts = [training(trained, peak) if trained else [], inference(labelled) if labelled else [], whole_run(trained)]
+    labeled = [row for row in rows if "rate" in row]
+    parts = [training(trained, peak) if trained else [], inference(labeled) if labeled else [], whole_run(trained)]
     failed = [str(row) for row in rows if "error" in row]
     return ["\n".join(part) for part in ([f"**{name}**"] if name else [], *parts, failed) if part]
 

@@ -1,4 +1,4 @@
-"""What a head saves whose convolutions are split (model/heads.py SplitConv): forward and backward, beside plain ones.
+"""What a head saves whose convolutions are split (models/heads.py SplitConv): forward and backward, beside plain ones.
 
     python benchmarks/split_conv.py --out split_conv.json
 
@@ -16,8 +16,8 @@ import torch
 from grouped import GPU, ROUNDS, milliseconds
 from torch import Tensor, nn
 
-from ipseg.model.fusible import fusing
-from ipseg.model.heads import Head, Trunk
+from ipseg.models.fusible import fusing
+from ipseg.models.heads import Head, Trunk
 
 STAGES, WIDTH = (256, 512, 1024), 256
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ipseg.apps import model as app
 from ipseg.data.held_out import Part
 from ipseg.data.source import Source
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import Recipe, make_recipe
+from ipseg.training.experiment import run
+from ipseg.training.recipe import Recipe, make_recipe
 
 IMAGES, SHOWN = 160, 16
 SCENES = {"name": "scenes", "size": [256, 256], "classes": 4, "train": IMAGES, "val": SHOWN}
@@ -48,7 +48,7 @@ def recipe_of(kind: str, method: str, photos: str, resnet: str) -> Recipe:
             "crop": [160, 160],
             "scale": [0.7, 1.3],
             "lr": how["lr"],
-            "optimiser": "sgd" if how["pretrained"] else "adamw",
+            "optimizer": "sgd" if how["pretrained"] else "adamw",
             "log_every": 10,
         },
         "memory": {"size": 0},

@@ -86,6 +86,6 @@ def _cell(line: TableRow, best: float) -> str:
 
 
 def _shown(line: TableRow) -> float:
-    """As it is printed: what looks equal shares the honour."""
+    """As it is printed: what looks equal shares the honor."""
     value = line.means["all"]
     return 0.0 if value is None else float(percent(value))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ipseg.config import read_yaml, to_yaml
-from ipseg.engine.recipe import load_recipe
-from ipseg.engine.recipe_files import shipped_recipes
+from ipseg.training.recipe import load_recipe
+from ipseg.training.recipe_files import shipped_recipes
 
 
 def complete() -> list[Path]:

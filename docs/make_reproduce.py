@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from ipseg.apps.model import AFTERWARDS
 from ipseg.config import Settings, to_dict
-from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.methods.registry import METHODS
@@ -27,6 +26,7 @@ from ipseg.report.formats import escaped, table_line
 from ipseg.report.paper import Number, likely_backbone, paper_numbers, published, published_for
 from ipseg.scenario.catalog import describe
 from ipseg.sweep.grid import Grid, GridRun, slug
+from ipseg.training.recipe import make_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproduce.md"
@@ -97,7 +97,7 @@ ipseg sweep benchmarks/paper/sequences.yaml                           # the figu
 - Settings are the paper's: SGD, rate 0.01; on VOC 50 epochs, batches of 16, poly, |M| = 100; on ADE20K 60 epochs,
   batches of 8, poly after a warm-up, |M| = 300. Other systems train as in their own publications. How Joint was trained
   is not known: here it is [fine-tuning](methods/finetune.md) on all classes at once.
-- The grids measure centre crops, as published code does.
+- The grids measure center crops, as published code does.
 - α_BC and α_NF act at inference alone: their rows measure a finished run again.
 - Without decoupling the paper does not say which heads its ablation has: there is a command for large and one for small
   ones. SSUL-M's costs mix both: parameters of large heads (`head: ipseg`), multiply-adds of small ones.

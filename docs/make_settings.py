@@ -20,12 +20,12 @@ from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.voc import VocConfig
-from ipseg.engine.evaluate import EvaluationConfig
-from ipseg.engine.recipe import Recipe, TrainingConfig
 from ipseg.methods.registry import METHODS
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
+from ipseg.training.evaluate import EvaluationConfig
+from ipseg.training.recipe import Recipe, TrainingConfig
 
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """\

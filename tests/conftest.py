@@ -19,8 +19,8 @@ from PIL import Image
 from ipseg.apps import growth, learn_plan
 from ipseg.apps.learn import learn
 from ipseg.apps.pack import pack
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 settings.register_profile("ipseg", deadline=None)  # the first example of a property often pays for imports
 settings.load_profile("ipseg")
@@ -93,7 +93,7 @@ def write_folder_data(
     *,
     saliency: bool = True,
 ) -> Path:
-    """Pictures with one coloured square each on grey; class i stands in pictures i, i + |classes|, ...
+    """Pictures with one colored square each on gray; class i stands in pictures i, i + |classes|, ...
 
     Also in the next class's pictures, smaller, so that old and future classes meet.
     """
@@ -102,15 +102,15 @@ def write_folder_data(
     for folder in folders:
         (root / folder).mkdir(parents=True)
     (root / "classes.txt").write_text("\n".join(classes) + "\n", encoding="utf-8")
-    colours = np.random.default_rng(1).integers(0, 256, (len(classes), 3))
-    colours[:3] = np.array([[220, 30, 30], [30, 200, 30], [30, 60, 220]])[: len(classes)]
+    colors = np.random.default_rng(1).integers(0, 256, (len(classes), 3))
+    colors[:3] = np.array([[220, 30, 30], [30, 200, 30], [30, 60, 220]])[: len(classes)]
     for index in range(count):
         image = rng.integers(90, 130, (*size, 3)).astype(np.uint8)
         mask = np.zeros(size, dtype=np.uint8)
         own, next_one = index % len(classes), (index + 1) % len(classes)
         for value, side in ((next_one, size[0] // 4), (own, size[0] // 3)):
             top, left = rng.integers(0, size[0] - side), rng.integers(0, size[1] - side)
-            image[top : top + side, left : left + side] = colours[value]
+            image[top : top + side, left : left + side] = colors[value]
             mask[top : top + side, left : left + side] = value + 1
         Image.fromarray(image).save(root / "images" / f"picture_{index:02d}.png")
         Image.fromarray(mask).save(root / "masks" / f"picture_{index:02d}.png")

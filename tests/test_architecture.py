@@ -13,7 +13,7 @@ import pytest
 import ipseg
 
 ROOT = Path(ipseg.__file__).parent
-ROOMS = ["scenario", "data", "model", "methods", "engine", "sweep", "apps", "cli"]
+ROOMS = ["scenario", "data", "models", "methods", "training", "sweep", "apps", "cli"]
 """Each may import what stands before it, and itself; from data on also saliency."""
 FOR_ALL = {"errors", "config", "files", "own_code", "parsing", "progress", "visible", "__init__"}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in ("__main__.py",))
@@ -30,7 +30,7 @@ def allowed(room: str) -> set[str]:
     below = set(ROOMS[: ROOMS.index(room) + 1]) | ({"saliency"} if room != "scenario" else set())
     commands = {"_command", "cli_data", "cli_grow", "cli_report", "cli_saliency", "cli_sweep", "evaluation", "report"}
     shown = {"evaluation", "report"}
-    extra = {"engine": {"evaluation"}, "sweep": shown, "apps": shown, "cli": commands}
+    extra = {"training": {"evaluation"}, "sweep": shown, "apps": shown, "cli": commands}
     return FOR_ALL | below | extra.get(room, set())
 
 

@@ -252,7 +252,7 @@ def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise Interrupted("stopped in step 1 after iteration 7 of 9; go on with --resume.")
 
-    monkeypatch.setattr("ipseg.engine.experiment.run", stop)
+    monkeypatch.setattr("ipseg.training.experiment.run", stop)
     result = call("train", recipe_file(), "--out", tmp_path / "run")
     assert result.exit_code == 130
     assert "go on with --resume" in result.stderr
@@ -299,14 +299,14 @@ def test_a_missing_data_folder_shows_the_expected_tree(recipe_file, tmp_path):
 
 @pytest.mark.parametrize("name", [path.name for path in sorted((ROOT / "recipes").glob("*.yaml"))])
 def test_every_shipped_recipe_is_valid(name):
-    from ipseg.engine.recipe import load_recipe
+    from ipseg.training.recipe import load_recipe
 
     assert load_recipe(ROOT / "recipes" / name).name
 
 
 def test_the_recipe_of_the_paper_names_every_setting_and_its_meaning():
     from ipseg.config import to_dict
-    from ipseg.engine.recipe import load_recipe
+    from ipseg.training.recipe import load_recipe
 
     path = ROOT / "recipes" / "voc_15-1_ipseg_swin-b.yaml"  # `ipseg train NAME --dry-run` prints it anew
     assert yaml.safe_load(path.read_text()) == to_dict(load_recipe(path))

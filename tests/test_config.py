@@ -18,14 +18,14 @@ from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.voc import VocConfig
-from ipseg.engine.evaluate import EvaluationConfig
-from ipseg.engine.recipe import Recipe, TrainingConfig
 from ipseg.errors import UserError, require_one_of, unknown
 from ipseg.methods.finetune import FinetuneConfig
 from ipseg.methods.registry import METHODS
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
+from ipseg.training.evaluate import EvaluationConfig
+from ipseg.training.recipe import Recipe, TrainingConfig
 
 CONFIGS = [
     Recipe, ScenesConfig, FolderConfig, ScenarioConfig, ModelConfig, BackboneConfig, *METHODS.values(),
@@ -52,7 +52,7 @@ class Car:
     on two lines."""
     engine: Engine = field(default_factory=Engine)
     """What drives it."""
-    colour: Literal["red", "blue"] = "red"
+    color: Literal["red", "blue"] = "red"
     """Red or blue."""
     size: tuple[int, int] = (2, 4)
     """Width and length."""
@@ -73,7 +73,7 @@ def test_plain_values_become_a_config():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"wheels": 4, "colur": "red"}, r"car\.colur.*Did you mean colour\?"),
+        ({"wheels": 4, "colur": "red"}, r"car\.colur.*Did you mean color\?"),
         ({"wheels": 4, "engine": {"powr": 1}}, r"car\.engine\.powr.*Did you mean power\?"),
         ({}, r"car\.wheels is missing"),
         ({"wheels": "four"}, r"car\.wheels must be a whole number, got 'four'"),
@@ -93,7 +93,7 @@ def test_plain_values_become_a_config():
         ({"wheels": 4, "engine": 3}, r"car\.engine must be a section of settings, got 3"),
         ({"wheels": 4, "name": 3}, r"car\.name must be text, got 3"),
         ({"wheels": 4, "open": 1}, r"car\.open must be true or false, got 1"),
-        ({"wheels": 4, "colour": "bleu"}, r'car\.colour.*"bleu".*Did you mean blue\?'),
+        ({"wheels": 4, "color": "bleu"}, r'car\.color.*"bleu".*Did you mean blue\?'),
         ({"wheels": 4, "size": [1, 2, 3]}, r"car\.size must have 2 values, got \[1, 2, 3\]"),
         ({"wheels": 4, "size": 3}, r"car\.size must be a list, got 3"),
         ({"wheels": 4, "size": [1, "x"]}, r"car\.size\[1\] must be a whole number"),
@@ -127,9 +127,9 @@ def test_numbers_with_an_exponent_are_numbers_although_yaml_reads_some_as_text(t
 
 def test_assignments_reach_into_sections_and_leave_the_original_alone():
     original = {"engine": {"power": 1}, "wheels": 4}
-    changed = override(original, ["engine.power=2", "colour=blue", "size=[3, 5]", "order=null", "name=a=b"])
+    changed = override(original, ["engine.power=2", "color=blue", "size=[3, 5]", "order=null", "name=a=b"])
     assert changed == {
-        "engine": {"power": 2}, "wheels": 4, "colour": "blue", "size": [3, 5], "order": None, "name": "a=b",
+        "engine": {"power": 2}, "wheels": 4, "color": "blue", "size": [3, 5], "order": None, "name": "a=b",
     }  # fmt: skip
     assert original == {"engine": {"power": 1}, "wheels": 4}
 

@@ -17,9 +17,9 @@ from commands import call, fails
 from ipseg import cli, own_code
 from ipseg.apps.compare import read_run
 from ipseg.config import flat
-from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
 from ipseg.own_code import load_class
+from ipseg.training.recipe import load_recipe
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "anchored"
 MARKED = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()\n"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from commands import fails
 from ipseg.config import MOST_YAML, parse_yaml
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
 from ipseg.scenario.split import ScenarioConfig
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join(9 * [f'*a{i - 1}'])}]\n" for i in range(1, 30)

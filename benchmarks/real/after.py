@@ -26,17 +26,17 @@ from torch import Tensor
 
 from ipseg.apps.evaluate import require_place
 from ipseg.data.batch import Batch
-from ipseg.engine.evaluate import EvaluationConfig
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_json, write_text
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg_inference import Fusion, predict
-from ipseg.model.fusible import fusing
+from ipseg.models.fusible import fusing
 from ipseg.scenario.split import IGNORE
+from ipseg.training.evaluate import EvaluationConfig
+from ipseg.training.folder import RunFolder
+from ipseg.training.system import choose_device
 
 VERSION = 1
 VALUES: dict[str, tuple[float | str, ...]] = {
@@ -46,7 +46,7 @@ VALUES: dict[str, tuple[float | str, ...]] = {
 }
 """The paper's, and what it and the authors' code differ in."""
 BINS = 20
-READINGS = ("as_is", "normalised")
+READINGS = ("as_is", "normalized")
 """Scores as the method compares them, and divided by their sum over classes: sigmoids do not add up to 1."""
 Way = tuple[str, float | str]
 OWN: Way = ("own", "")
@@ -89,8 +89,8 @@ class WrongPixels:
         wrong = (labels != IGNORE) & (labels != winner)
         true, winner = labels[wrong].long(), winner[wrong]
         scores = prediction.scores.permute(0, 2, 3, 1)[wrong].float()
-        normalised = scores / scores.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-        for reading, rows in zip(READINGS, (scores, normalised), strict=True):
+        normalized = scores / scores.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+        for reading, rows in zip(READINGS, (scores, normalized), strict=True):
             for which, label in (("true", true), ("winning", winner)):
                 place = (rows.gather(1, label[:, None])[:, 0] * BINS).long().clamp(0, BINS - 1)
                 counted = torch.bincount(true * BINS + place, minlength=self.classes * BINS)

@@ -68,11 +68,11 @@ def alphas(rows: Rows) -> Figure | None:
             values = [point["value"] for point in runs[0]["curves"][curve]]
             seeds = [[100 * point["all"] for point in run["curves"][curve]] for run in runs]
             means = [statistics.fmean(each) for each in zip(*seeds, strict=True)]
-            colour, own = COLORS[position % len(COLORS)], values.index(runs[0]["own"][curve])
+            color, own = COLORS[position % len(COLORS)], values.index(runs[0]["own"][curve])
             for seed in seeds if len(seeds) > 1 else ():
-                axes.plot(values, seed, color=colour, linewidth=0.9, alpha=0.45)
-            axes.plot(values, means, color=colour, linewidth=2, marker="o", markersize=4, label=short(name))
-            _ring(axes, values[own], means[own], colour)
+                axes.plot(values, seed, color=color, linewidth=0.9, alpha=0.45)
+            axes.plot(values, means, color=color, linewidth=2, marker="o", markersize=4, label=short(name))
+            _ring(axes, values[own], means[own], color)
         axes.set_title(f"mIoU of all classes over {title}, %", loc="left", fontsize=9)
         axes.grid(visible=False, axis="x")
         axes.margins(x=0.08 if curve != "unknown" else 0.3, y=0.12)
@@ -81,10 +81,10 @@ def alphas(rows: Rows) -> Figure | None:
     return figure
 
 
-def _ring(axes: Axes, value: float | str, mean: float, colour: str) -> None:
+def _ring(axes: Axes, value: float | str, mean: float, color: str) -> None:
     """Around a point of a curve, its number above it: the curve may end elsewhere."""
     ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8}
-    axes.plot([value], [mean], "o", color=colour, **ring)
+    axes.plot([value], [mean], "o", color=color, **ring)
     halo = [withStroke(linewidth=3, foreground="white")]  # thin lines of seeds pass behind it
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "path_effects": halo}
     axes.annotate(f"{mean:.1f}", (value, mean), (0, 8), weight="bold", **place)
@@ -149,7 +149,7 @@ def _levels(runs: Sequence[dict[str, Any]], group: str) -> dict[str, list[list[f
 
 DRAWINGS: dict[str, Callable[[Rows], Figure | None]] = {
     "probabilities": lambda rows: probabilities(rows, "as_is"),
-    "probabilities_normalised": lambda rows: probabilities(rows, "normalised"),
+    "probabilities_normalized": lambda rows: probabilities(rows, "normalized"),
     "probabilities_by_truth": lambda rows: by_truth(rows, "as_is"),
     "mean_probabilities": mean_probabilities,
     "alphas": alphas,

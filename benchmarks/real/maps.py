@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from ipseg.apps.compare import compare
 from ipseg.apps.gallery import SourceCache, make_gallery
 from ipseg.data.source import Source
-from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import replacing
 from ipseg.report.figures import save, short, styled
 from ipseg.report.overlay import outline
 from ipseg.report.palette import IGNORE, as_hex, colors
 from ipseg.scenario.split import Scenario
+from ipseg.training.system import choose_device
 
 WIDTH = 1.75
 """Inches of a picture."""

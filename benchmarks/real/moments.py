@@ -30,15 +30,15 @@ from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Entry, ReplayMemory
 from ipseg.data.memory_update import select_exemplars
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.evaluate import batches
-from ipseg.engine.recipe import Recipe, load_recipe
-from ipseg.engine.system import choose_device
-from ipseg.engine.team import Team
 from ipseg.files import write_text
 from ipseg.methods.labels import classes_present
-from ipseg.model.moments import SHRINKAGE, Moments
-from ipseg.model.network import Encoder
-from ipseg.model.posterior import BINS
+from ipseg.models.moments import SHRINKAGE, Moments
+from ipseg.models.network import Encoder
+from ipseg.models.posterior import BINS
+from ipseg.training.distributed import DistributedContext
+from ipseg.training.evaluate import batches
+from ipseg.training.recipe import Recipe, load_recipe
+from ipseg.training.system import choose_device
 
 RECIPE = Path(__file__).parent / "animals.yaml"
 SHRUNK = (0.5, 1.0, 2.0, 4.0)
@@ -79,7 +79,7 @@ def look(recipe: Recipe, device: torch.device) -> Looked:
         whole.append(seen((batch.inputs for batch in loader.unaugmented()), len(step.seen)))
         names.append([view.name(i) for i in range(len(view))])
         print(f"step {step.index}: {len(view)} pictures", flush=True)
-    held_out = seen(batches(source.val, scenario, last, recipe.evaluation, Team(device)), classes)
+    held_out = seen(batches(source.val, scenario, last, recipe.evaluation, DistributedContext(device)), classes)
     return Looked(whole, held_out, names)
 
 
@@ -89,16 +89,16 @@ def _labels(batch: Batch, classes: int) -> Tensor:
 
 def remembered(looked: Looked, order: Sequence[str], seed: int, size: int = 100) -> list[Seen]:
     """Class-balanced, as a memory chooses from all pictures."""
-    labelled = {
+    labeled = {
         name: (pooled, labels)
         for some, (all_pooled, all_labels) in zip(looked.names, looked.whole, strict=True)
         for name, pooled, labels in zip(some, all_pooled, all_labels, strict=True)
     }
     entries = [
         Entry(name, tuple(one for one, there in zip(order, labels.tolist(), strict=True) if there), 0)
-        for name, (_, labels) in labelled.items()
+        for name, (_, labels) in labeled.items()
     ]
-    chosen = [labelled[entry.name] for entry in select_exemplars(entries, order, size, np.random.default_rng(seed))]
+    chosen = [labeled[entry.name] for entry in select_exemplars(entries, order, size, np.random.default_rng(seed))]
     return [(torch.stack([pooled for pooled, _ in chosen]), torch.stack([labels for _, labels in chosen]))]
 
 

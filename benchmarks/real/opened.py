@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from ipseg.apps.model import inference_recipe
 from ipseg.data.batch import Batch
 from ipseg.data.source import Source
-from ipseg.engine.evaluate import batches
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe
-from ipseg.engine.start import restore
-from ipseg.engine.system import many_sizes
-from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.scenario.split import BACKGROUND, Scenario
+from ipseg.training.distributed import DistributedContext
+from ipseg.training.evaluate import batches
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe
+from ipseg.training.start import restore
+from ipseg.training.system import many_sizes
 
 Counts = NDArray[np.int64]
 
@@ -68,7 +68,9 @@ class Opened:
         """Those that the run is measured on."""
         step = self.scenario.steps[-1]
         with many_sizes():
-            yield from batches(self.source.val, self.scenario, step, self.recipe.evaluation, Team(self.device))
+            yield from batches(
+                self.source.val, self.scenario, step, self.recipe.evaluation, DistributedContext(self.device)
+            )
 
     def miou(self, confusion: Counts) -> dict[str, float | None]:
         """All, base and new."""

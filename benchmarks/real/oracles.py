@@ -28,7 +28,6 @@ from after import VERSION, finished, measured_before
 from opened import Opened
 from torch import Tensor, nn
 
-from ipseg.engine.system import choose_device
 from ipseg.errors import WRONG, UserError
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.files import write_text
@@ -36,6 +35,7 @@ from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.labels import classes_present
 from ipseg.scenario.split import IGNORE
+from ipseg.training.system import choose_device
 
 SURE = 30.0
 """A logit whose probability is 1 in float32."""

@@ -12,8 +12,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.files import write_text
+from ipseg.training.recipe import Recipe, load_recipe
 
 RECIPE = Path(__file__).parent / "animals.yaml"
 

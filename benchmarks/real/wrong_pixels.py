@@ -61,16 +61,16 @@ def _histograms(axes: Axes, runs: Sequence[dict[str, Any]], classes: set[str], r
     """Shares of the wrong pixels whose true class is one of these."""
     pixels = sum(run["pixels"][name] for run in runs for name in classes)
     said = "no such class"
-    for which, (_, colour) in WHICH.items():
+    for which, (_, color) in WHICH.items():
         found = [bins for run in runs for name, bins in run["wrong"][reading][which].items() if name in classes]
         counts = np.sum(found, axis=0) if found else np.zeros(1, dtype=int)
         shares = 100 * counts / max(1, counts.sum())
         places = np.linspace(0, 1, len(counts) + 1)
-        axes.stairs(shares, places, fill=True, color=colour, alpha=0.25)
-        axes.stairs(shares, places, color=colour, linewidth=1.6)
+        axes.stairs(shares, places, fill=True, color=color, alpha=0.25)
+        axes.stairs(shares, places, color=color, linewidth=1.6)
         for place in np.flatnonzero(shares > MOST):
             side: dict[str, Any] = {"ha": "left" if place < len(counts) / 2 else "right", "va": "top", "fontsize": 8}
-            axes.text(places[place + (place < len(counts) / 2)], MOST, f" {shares[place]:.0f} ", color=colour, **side)
+            axes.text(places[place + (place < len(counts) / 2)], MOST, f" {shares[place]:.0f} ", color=color, **side)
         if pixels:
             said = f"{100 * counts.sum() / pixels:.1f} % of pixels wrong"
     axes.set_title(f"{title}: {said}", loc="left", fontsize=9)
@@ -83,7 +83,7 @@ def _finish_histograms(figure: Figure, panels: Any, drawn: int, reading: str) ->
         axes.set_xlim(0, 1)
         axes.set_ylim(0, MOST)
         axes.grid(visible=False, axis="x")
-    handles = [Axes.stairs(panels.flat[0], [0], [0, 0], color=colour, fill=True) for _, colour in WHICH.values()]
+    handles = [Axes.stairs(panels.flat[0], [0], [0, 0], color=color, fill=True) for _, color in WHICH.values()]
     names = [f"of {said}" for said, _ in WHICH.values()]
     title = {"title": f"Share of wrongly predicted pixels (%) over the {kind}", "alignment": "left"}
     figure.legend(handles, names, loc="outside upper left", ncols=2, frameon=False, **title)
@@ -118,7 +118,7 @@ def mean_probabilities(rows: Rows) -> Figure:
 
 def _pooled_mean(runs: Sequence[dict[str, Any]], true: str, other: str) -> float:
     """Over the wrong pixels of all seeds; NaN where there are none."""
-    parts = [run["wrong"]["normalised"] for run in runs if true in run["wrong"]["normalised"]["true"]]
+    parts = [run["wrong"]["normalized"] for run in runs if true in run["wrong"]["normalized"]["true"]]
     weights = [sum(part["true"][true]) for part in parts]
     values = [part["mean"][true].get(other, 0.0) for part in parts]
     return float(np.average(values, weights=weights)) if parts else float("nan")

@@ -18,7 +18,7 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
-from ipseg.model.network import ModelConfig
+from ipseg.models.network import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)

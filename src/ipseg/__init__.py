@@ -17,8 +17,8 @@ from ipseg.own_code import code_allowed
 
 if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg` and `ipseg --help` are quick
     from ipseg.apps.model import Model
-    from ipseg.engine.recipe import Recipe
     from ipseg.evaluation.results import RunResult
+    from ipseg.training.recipe import Recipe
 
 __version__ = "0.1.0"
 __all__ = ["UserError", "__version__", "learn", "load", "train"]
@@ -39,7 +39,7 @@ def train(
     "method.alpha_nf=0.6". quiet: no progress. allow_code: run code that a run's folder names, see `load`.
     """
     from ipseg.apps.train import default_folder, resolve
-    from ipseg.engine.experiment import run
+    from ipseg.training.experiment import run
 
     with code_allowed(wanted=allow_code):
         made = resolve(recipe, _listed(set))

@@ -89,9 +89,9 @@ def train(
 ) -> None:
     """Learn every step of a recipe. The model is measured after each, and kept."""
     from ipseg.apps.train import default_folder, describe_plan, resolve
-    from ipseg.engine.experiment import run
-    from ipseg.engine.idle import idle
     from ipseg.report.formats import steps_table
+    from ipseg.training.experiment import run
+    from ipseg.training.idle import idle
 
     made = resolve(recipe, changes or ())
     folder = out or default_folder(recipe, made)
@@ -141,7 +141,7 @@ def evaluate(
     show(again.summary_table(result))
 
 
-@app.command(epilog=example("ipseg predict runs/mine photo.jpg holiday/ --out labelled --unknown"))
+@app.command(epilog=example("ipseg predict runs/mine photo.jpg holiday/ --out labeled --unknown"))
 def predict(
     run: Run,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE", help="Pictures, and folders of pictures.")],
@@ -166,7 +166,7 @@ def predict(
     model = load_model(run, step, device, changes or ())
     failed = predict_all(model, images, out, Wanted(probabilities, unknown), say)
     if failed:
-        complain("\n  ".join([f"{len(failed)} of the images were not labelled:", *failed.values()]))
+        complain("\n  ".join([f"{len(failed)} of the images were not labeled:", *failed.values()]))
         raise typer.Exit(WRONG)
 
 
@@ -231,7 +231,7 @@ def cost(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A YAML file, a shipped recipe's name, or a run's folder.")
     ],
-    size: Annotated[int, typer.Option("--size", help="Side of the picture that is labelled.")] = 512,
+    size: Annotated[int, typer.Option("--size", help="Side of the picture that is labeled.")] = 512,
     as_json: Json = False,
     changes: Changes = None,
     _allow_code: AllowCode = False,
@@ -240,7 +240,7 @@ def cost(
     from ipseg.apps.cost import cost as count
     from ipseg.apps.cost import cost_table, run_at
     from ipseg.apps.train import resolve
-    from ipseg.engine.system import choose_device
+    from ipseg.training.system import choose_device
 
     made = resolve(recipe, changes or ())
     report = count(made, size, choose_device(made.device), run_at(recipe))

@@ -13,8 +13,8 @@ from packs import Change, refused
 
 from commands import fails
 from ipseg.apps.apply import apply_pack
-from ipseg.engine.tensors import load_tensors, save_tensors
 from ipseg.errors import UserError
+from ipseg.training.tensors import load_tensors, save_tensors
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ import yaml
 from commands import call
 from ipseg.apps.compare import compare, paper_number, read_run
 from ipseg.config import override, to_dict
-from ipseg.engine.recipe import load_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
+from ipseg.training.recipe import load_recipe
 
 
 @pytest.fixture

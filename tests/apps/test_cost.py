@@ -12,7 +12,7 @@ from ipseg import UserError
 from ipseg.apps import cost as costs
 from ipseg.apps.cost import cost, scenario_of
 from ipseg.apps.train import resolve
-from ipseg.model.network import count_parameters
+from ipseg.models.network import count_parameters
 from ipseg.scenario.catalog import VOC
 
 CPU = torch.device("cpu")

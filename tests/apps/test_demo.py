@@ -10,9 +10,9 @@ import pytest
 from commands import call
 from ipseg.apps import demo
 from ipseg.data.drawn import ScenesConfig
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import UserError
+from ipseg.training.experiment import run
+from ipseg.training.recipe import Recipe, load_recipe
 
 
 @pytest.fixture

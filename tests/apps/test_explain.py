@@ -113,11 +113,11 @@ def test_an_own_picture_needs_mask_and_saliency_for_the_label_maps(tiny_run, own
 
 def test_an_own_mask_is_read_as_the_run_s_masks_are(make_folder_data, tiny_settings, drawn, tmp_path):
     data, photo = make_folder_data(), tmp_path / "photo.png"
-    plain, coloured = tmp_path / "plain.png", tmp_path / "coloured.png"
+    plain, colored = tmp_path / "plain.png", tmp_path / "colored.png"
     shutil.copy(data / "images" / "picture_00.png", photo)
     shutil.copy(data / "masks" / "picture_00.png", plain)
-    in_colours(data)
-    shutil.copy(data / "masks" / "picture_00.png", coloured)
+    in_colors(data)
+    shutil.copy(data / "masks" / "picture_00.png", colored)
     settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "scenario": {"name": "joint"}}
     ipseg.train(settings, tmp_path / "run", quiet=True)
     maps = tmp_path / "saliency.png"
@@ -127,21 +127,21 @@ def test_an_own_mask_is_read_as_the_run_s_masks_are(make_folder_data, tiny_setti
         explain(tmp_path / "run", str(photo), mask=mask, saliency=maps)
         return drawn["ground truth"]
 
-    assert np.array_equal(truth(coloured), np.array(Image.open(plain)))
+    assert np.array_equal(truth(colored), np.array(Image.open(plain)))
     shutil.rmtree(data)  # what is left is the byte a pixel that all masks may have
     assert np.array_equal(truth(plain), np.array(Image.open(plain)))
     with pytest.raises(UserError, match="has mode RGB"):
-        truth(coloured)
+        truth(colored)
 
 
-def in_colours(data: Path) -> None:
-    """Give the masks of a data folder, and its list of classes, colours."""
-    colours = np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], dtype=np.uint8)
+def in_colors(data: Path) -> None:
+    """Give the masks of a data folder, and its list of classes, colors."""
+    colors = np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], dtype=np.uint8)
     names = (data / "classes.txt").read_text().split()
-    lines = [f"{name} {red} {green} {blue}" for name, (red, green, blue) in zip(names, colours[1:], strict=True)]
+    lines = [f"{name} {red} {green} {blue}" for name, (red, green, blue) in zip(names, colors[1:], strict=True)]
     (data / "classes.txt").write_text("\n".join(lines) + "\n")
     for path in (data / "masks").iterdir():
-        Image.fromarray(colours[np.array(Image.open(path))]).save(path)
+        Image.fromarray(colors[np.array(Image.open(path))]).save(path)
 
 
 def test_the_base_step_has_no_previous_model(tiny_run, drawn):
@@ -184,7 +184,7 @@ def test_of_many_heads_and_classes_the_strongest_are_drawn_and_that_is_said():
     assert "has 7 classes; the 4 with the highest scores are drawn" in notes[1]
 
 
-def test_every_special_colour_is_named_in_the_legend(tiny_run, monkeypatch):
+def test_every_special_color_is_named_in_the_legend(tiny_run, monkeypatch):
     legends = []
     real = explain_sheet.with_legend
     monkeypatch.setattr(explain_sheet, "with_legend", lambda picture, e: legends.append(e) or real(picture, e))

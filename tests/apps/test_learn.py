@@ -20,11 +20,11 @@ from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.evaluation.results import RunResult
 from ipseg.report.compare import percent
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from ipseg.apps import learn as learning
 from ipseg.apps.learn import learn
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
-from ipseg.engine import experiment
-from ipseg.engine.experiment import run
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
+from ipseg.training import experiment
+from ipseg.training.experiment import run
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def test_a_beginning_that_fails_leaves_nothing(grown, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("power cut")
 
-    monkeypatch.setattr(learning, "summarise", fail)
+    monkeypatch.setattr(learning, "summarize", fail)
     with pytest.raises(OSError, match="power cut"):
         learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", quiet=True)
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import ipseg
 from ipseg import UserError
 from ipseg.apps.model import Result, as_array
 from ipseg.config import to_dict
-from ipseg.engine.recipe import make_recipe
+from ipseg.training.recipe import make_recipe
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_prediction_fits_the_picture(model):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 200), (33, 5), (64, 64)])
-def test_pictures_of_any_size_are_labelled(model, size):
+def test_pictures_of_any_size_are_labeled(model, size):
     assert model.predict(photo(*size)).labels.shape == size
 
 
@@ -106,7 +106,7 @@ def test_a_file_a_pillow_image_and_an_array_give_the_same_labels(model, tmp_path
         assert np.array_equal(model.predict(same).scores, of_array.scores)
 
 
-def test_pixels_that_may_not_be_written_are_labelled_without_a_warning(model):
+def test_pixels_that_may_not_be_written_are_labeled_without_a_warning(model):
     pixels = np.asarray(Image.fromarray(photo()))
     assert not pixels.flags.writeable
     assert np.array_equal(model.predict(pixels).scores, model.predict(photo()).scores)  # a warning would be an error
@@ -120,7 +120,7 @@ def test_a_deep_picture_is_the_same_by_path_and_as_a_pillow_image(tmp_path, kind
     assert as_array(deep).mean() == pytest.approx(127.5, abs=1)
 
 
-def test_exif_rotation_is_honoured_in_files_and_pillow_images(model, tmp_path):
+def test_exif_rotation_is_honored_in_files_and_pillow_images(model, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise by a quarter
     Image.fromarray(photo()).save(tmp_path / "turned.png", exif=exif)

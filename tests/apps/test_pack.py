@@ -14,12 +14,12 @@ from ipseg.apps.apply import apply_pack
 from ipseg.apps.learn import learn
 from ipseg.apps.model import load_model
 from ipseg.apps.pack import pack
-from ipseg.engine.experiment import run
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import digest, load_tensors, save_tensors
 from ipseg.errors import UserError
 from ipseg.files import TEMPORARIES, lock
+from ipseg.training.experiment import run
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import digest, load_tensors, save_tensors
 
 pytestmark = pytest.mark.slow
 

@@ -95,7 +95,7 @@ def test_a_name_that_is_another_ones_overlay_is_numbered(tmp_path):
     assert list(choose_names(images, tmp_path / "out").values()) == ["x", "x_overlay_2", "X_2"]
 
 
-def test_a_file_named_twice_is_labelled_once(tiny_run, tmp_path):
+def test_a_file_named_twice_is_labeled_once(tiny_run, tmp_path):
     photo = picture(tmp_path / "photos" / "x.jpg")
     output = call("predict", tiny_run, photo, tmp_path / "photos", "--out", tmp_path / "out").output
     assert output.count("posterior:") == 1
@@ -137,13 +137,13 @@ def test_a_file_that_is_not_of_predict_is_never_overwritten(tiny_run, tmp_path):
     assert written(tmp_path / "pics") == {"photo.jpg", "photo.png"}
 
 
-def test_labelling_again_replaces_what_was_written_before(tiny_run, tmp_path):
+def test_labeling_again_replaces_what_was_written_before(tiny_run, tmp_path):
     photo = picture(tmp_path / "photo.jpg")
     codes = [call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code for _ in range(2)]
     assert codes == [0, 0]
 
 
-def test_labelling_again_removes_what_a_killed_process_left(tiny_run, tmp_path):
+def test_labeling_again_removes_what_a_killed_process_left(tiny_run, tmp_path):
     picture(tmp_path / "a.png")
     (tmp_path / "out").mkdir()
     for number, head in enumerate((b"", b"\x89PNG\r\n", b"PK\x03\x04", b"0 background\n")):
@@ -209,7 +209,7 @@ def test_nothing_is_written_into_the_run(tiny_run, tmp_path, place):
     assert written(tmp_path / "run") == before
 
 
-def test_a_broken_picture_is_reported_and_the_others_are_labelled(tiny_run, tmp_path):
+def test_a_broken_picture_is_reported_and_the_others_are_labeled(tiny_run, tmp_path):
     picture(tmp_path / "photos" / "a.png")
     (tmp_path / "photos" / "b.png").write_bytes(b"not a picture")
     picture(tmp_path / "photos" / "c.png")
@@ -221,7 +221,7 @@ def test_a_broken_picture_is_reported_and_the_others_are_labelled(tiny_run, tmp_
     assert "b.png" not in written(tmp_path / "out")
 
 
-def test_what_macos_leaves_beside_photographs_is_not_labelled(tiny_run, tmp_path):
+def test_what_macos_leaves_beside_photographs_is_not_labeled(tiny_run, tmp_path):
     picture(tmp_path / "photos" / "a.jpg")
     (tmp_path / "photos" / "._a.jpg").write_bytes(b"\0\5\x16\7")
     assert call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").exit_code == 0
@@ -286,12 +286,12 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
     [
         (MemoryError(), "b.png needs more memory than there is"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "b.png needs more memory than there is"),
-        (ZeroDivisionError("of ours"), "b.png could not be labelled (ZeroDivisionError: of ours)"),
+        (ZeroDivisionError("of ours"), "b.png could not be labeled (ZeroDivisionError: of ours)"),
         (PermissionError(13, "Permission denied", "b.png"), "b.png cannot be used (Permission denied)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labelled(
+def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labeled(
     tiny_run, tmp_path, monkeypatch, problem, told
 ):
     for name in "abc":
@@ -307,7 +307,7 @@ def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labelled(
     calls: list[object] = []
     monkeypatch.setattr(Model, "predict", failing)
     said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
-    assert "1 of the images were not labelled:" in said
+    assert "1 of the images were not labeled:" in said
     assert told in said
     assert {"a.png", "c.png"} <= written(tmp_path / "out")
     assert "b.png" not in written(tmp_path / "out")
@@ -338,7 +338,7 @@ def small_tiles(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_a_large_image_is_labelled_tile_by_tile_and_alike(tiny_run, tmp_path, monkeypatch):
+def test_a_large_image_is_labeled_tile_by_tile_and_alike(tiny_run, tmp_path, monkeypatch):
     photo, model = picture(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run)
     tiled = model.predict(photo)
     monkeypatch.setattr(model_module, "WHOLE", 10**9)
@@ -390,7 +390,7 @@ def test_many_classes_make_smaller_tiles(tiny_run, tmp_path, monkeypatch):
     assert len(seen) == 6
 
 
-def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_labelled(tiny_run, tmp_path, monkeypatch):
+def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_labeled(tiny_run, tmp_path, monkeypatch):
     for name, size in {"a": (100, 100), "b": (40, 40)}.items():
         picture(tmp_path / "photos" / f"{name}.png", size=size)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
@@ -399,7 +399,7 @@ def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_label
     assert "b.png" in written(tmp_path / "out")
 
 
-def test_an_image_that_pillow_warns_of_is_labelled_without_a_word_about_attacks(
+def test_an_image_that_pillow_warns_of_is_labeled_without_a_word_about_attacks(
     tiny_run, tmp_path, monkeypatch, recwarn
 ):
     photo = picture(tmp_path / "photo.png", size=(70, 100))

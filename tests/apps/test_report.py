@@ -17,9 +17,9 @@ from commands import call, fails
 from ipseg.apps.gallery import spread_over_data
 from ipseg.apps.report import read_losses, report
 from ipseg.data.source import Source
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +226,7 @@ def chosen(count: int, *images: dict[int, int]) -> list[int]:
 
 
 def test_the_gallery_is_spread_over_the_split_and_over_the_classes():
-    """Neighbours may be frames of one video: an image of every part of the split, with classes that are rare so far."""
+    """Neighbors may be frames of one video: an image of every part of the split, with classes that are rare so far."""
     cow, horse, other = {1: 5}, {2: 5}, {9: 5}
     assert chosen(2, cow, other, cow, horse) == [0, 3]
     assert chosen(4, cow, cow, cow, cow) == [0, 1, 2, 3]

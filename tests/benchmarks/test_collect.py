@@ -13,10 +13,10 @@ import yaml
 
 from ipseg.apps.compare import compare, with_bounds
 from ipseg.config import override, to_dict
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.report.compare import make_tables
 from ipseg.report.formats import as_json
+from ipseg.training.recipe import make_recipe
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import curves
 import tables
 
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.recipe import load_recipe
+from ipseg.training.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 

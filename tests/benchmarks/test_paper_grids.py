@@ -22,13 +22,13 @@ from PIL import Image
 from commands import call
 from ipseg.apps.model import AFTERWARDS
 from ipseg.config import flat, override, to_dict
-from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.registry import METHODS
-from ipseg.model._torchvision import ensure_torchvision
+from ipseg.models._torchvision import ensure_torchvision
 from ipseg.report.paper import Number, paper_numbers, published, published_for
 from ipseg.scenario.catalog import ADE, VOC
 from ipseg.sweep.grid import Grid, GridRun
+from ipseg.training.recipe import Recipe, load_recipe, make_recipe
 
 ROOT = Path(__file__).parents[2]
 GRIDS = sorted((ROOT / "benchmarks" / "paper").glob("*.yaml"))
@@ -56,7 +56,7 @@ def every_recipe() -> list[Recipe]:
 
 
 def tree(root: Path, data: str) -> Path:
-    """A data set of one-pixel images, each with all classes of a few neighbours; a step has images in any setting."""
+    """A data set of one-pixel images, each with all classes of a few neighbors; a step has images in any setting."""
     classes = VOC if data == "voc" else ADE
     names = [f"{kind}_{value}" for kind in ("train", "val") for value in range(1, len(classes) + 1)]
     for name in names:
@@ -122,7 +122,7 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         )
     assert found == {key: {value} for key, value in expected.items()}
     assert {recipe.method.variant for recipe in every_recipe() if recipe.method.name == "plop_m"} == {"official"}  # type: ignore[attr-defined]
-    assert {recipe.evaluation.view for recipe in every_recipe()} == {"centre_crop"}
+    assert {recipe.evaluation.view for recipe in every_recipe()} == {"center_crop"}
 
 
 def test_sequences_learn_the_look_alikes_in_the_orders_of_the_figure():

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from ipseg.apps.evaluate import evaluate_again
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
 from ipseg.evaluation.results import RunResult
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 pytestmark = pytest.mark.slow  # together; they are scripts beside the library
 
@@ -70,7 +70,7 @@ def test_every_wrong_pixel_is_counted_once_under_its_true_class(measured, tiny_r
             for which in ("true", "winning"):
                 counted = {true: sum(bins) for true, bins in found["wrong"][reading][which].items()}
                 assert counted == {true: count for true, count in wrong.items() if count}
-        for row in found["wrong"]["normalised"]["mean"].values():
+        for row in found["wrong"]["normalized"]["mean"].values():
             assert sum(row.values()) == pytest.approx(1, abs=0.001)
 
 
@@ -199,9 +199,9 @@ def test_label_maps_of_runs_are_kept_together(maps):
     assert len(found) == 3
     truth = found[MAPS.TRUTH]
     assert len(truth) == len(classes) - 1
-    for labelled in found.values():
-        assert [labels.shape for labels in labelled.values()] == [labels.shape for labels in truth.values()]
-        assert all(set(np.unique(labels)) <= {*range(len(classes)), 255} for labels in labelled.values())
+    for labeled in found.values():
+        assert [labels.shape for labels in labeled.values()] == [labels.shape for labels in truth.values()]
+        assert all(set(np.unique(labels)) <= {*range(len(classes)), 255} for labels in labeled.values())
 
 
 def test_maps_are_of_one_picture_a_class_in_which_it_is_as_large_as_usual(tiny_run):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ipseg.data.augment import AugmentParams, CropTransform, apply_transform
 from ipseg.data.batch import Batch, Sample, join
 from ipseg.data.packed import cat, pack
-from ipseg.model.boxes import inside
+from ipseg.models.boxes import inside
 
 CPU = torch.device("cpu")
 

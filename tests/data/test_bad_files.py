@@ -1,4 +1,4 @@
-"""Files as people have them: deep, grey, turned, cut off, twice, strangely named, or links to somewhere else."""
+"""Files as people have them: deep, gray, turned, cut off, twice, strangely named, or links to somewhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from commands import call
 from ipseg.data.filed import as_name
 from ipseg.data.folder import FolderConfig
-from ipseg.data.pictures import read_colours, read_image, read_labels
+from ipseg.data.pictures import read_colors, read_image, read_labels
 from ipseg.data.source import Source
 from ipseg.errors import UserError
 
@@ -50,14 +50,14 @@ def test_numbers_with_a_point_are_read_from_0_to_1_and_refused_beyond(tmp_path):
         read_image(path)
 
 
-@pytest.mark.parametrize("kind", ["grey", "CMYK"])
-def test_grey_and_cmyk_photographs_keep_their_brightness(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["gray", "CMYK"])
+def test_gray_and_cmyk_photographs_keep_their_brightness(tmp_path, kind):
     path = tmp_path / "photo.jpg"
-    colour = (120, 120, 120) if kind == "grey" else (200, 60, 30)
-    Image.new("RGB", (16, 16), colour).convert("L" if kind == "grey" else "CMYK").save(path, quality=95)
+    color = (120, 120, 120) if kind == "gray" else (200, 60, 30)
+    Image.new("RGB", (16, 16), color).convert("L" if kind == "gray" else "CMYK").save(path, quality=95)
     with Image.open(path) as image:
-        assert image.mode == ("L" if kind == "grey" else "CMYK")
-    assert np.abs(read_image(path).astype(int) - colour).max() <= 6
+        assert image.mode == ("L" if kind == "gray" else "CMYK")
+    assert np.abs(read_image(path).astype(int) - color).max() <= 6
 
 
 def test_a_sixteen_bit_photograph_is_turned_too(tmp_path):
@@ -85,17 +85,17 @@ def test_an_odd_tag_beside_the_orientation_spoils_no_picture(tmp_path):
     assert read_image(tmp_path / "odd.jpg").shape == (3, 2, 3)
 
 
-@pytest.mark.parametrize("read", [read_labels, read_colours])
+@pytest.mark.parametrize("read", [read_labels, read_colors])
 def test_masks_are_no_jpegs_whatever_their_suffix_says(tmp_path, read):
     Image.new("L", (8, 8)).save(tmp_path / "mask.png", format="JPEG")
-    with pytest.raises(UserError, match=r"mask\.png is a JPEG, which mixes the values of neighbours"):
+    with pytest.raises(UserError, match=r"mask\.png is a JPEG, which mixes the values of neighbors"):
         read(tmp_path / "mask.png")
 
 
-def test_deep_masks_in_colours_are_refused_not_cut_off(tmp_path):
+def test_deep_masks_in_colors_are_refused_not_cut_off(tmp_path):
     Image.fromarray(np.array([[0, 300, 900]], dtype=np.uint16)).save(tmp_path / "mask.png")
-    with pytest.raises(UserError, match=r"mask\.png has mode I;16; a mask in colours has one byte for each of"):
-        read_colours(tmp_path / "mask.png")
+    with pytest.raises(UserError, match=r"mask\.png has mode I;16; a mask in colors has one byte for each of"):
+        read_colors(tmp_path / "mask.png")
 
 
 @pytest.mark.parametrize(("name", "why"), [("p\udcff.jpg", "is not in UTF-8"), ("a\0b.png", "has a zero byte")])
@@ -126,14 +126,14 @@ def test_the_known_kinds_are_read_whatever_their_suffix_says(tmp_path, kind):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
-def test_a_mask_in_colours_is_refused_with_what_to_do(tmp_path, mode):
+def test_a_mask_in_colors_is_refused_with_what_to_do(tmp_path, mode):
     Image.new(mode, (4, 4)).save(tmp_path / "mask.png")
-    with pytest.raises(UserError, match=rf"mask\.png has mode {mode}; .* classes\.txt with the colour"):
+    with pytest.raises(UserError, match=rf"mask\.png has mode {mode}; .* classes\.txt with the color"):
         read_labels(tmp_path / "mask.png")
 
 
-def grey_png(bits: int, row: bytes) -> bytes:
-    """Four grey pixels of few bits each, as some tools save small numbers; Pillow itself writes no such file."""
+def gray_png(bits: int, row: bytes) -> bytes:
+    """Four gray pixels of few bits each, as some tools save small numbers; Pillow itself writes no such file."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -147,15 +147,15 @@ def grey_png(bits: int, row: bytes) -> bytes:
     ("bits", "row", "values"), [(1, b"\xa0", [1, 0, 1, 0]), (2, b"\x1b", [0, 1, 2, 3]), (4, b"\x01\x2f", [0, 1, 2, 15])]
 )
 def test_a_mask_of_few_bits_keeps_its_values(tmp_path, bits, row, values):
-    (tmp_path / "mask.png").write_bytes(grey_png(bits, row))
+    (tmp_path / "mask.png").write_bytes(gray_png(bits, row))
     assert read_labels(tmp_path / "mask.png").tolist() == [values]
 
 
-# ---- masks in colours -----------------------------------------------------------------------------------------------
+# ---- masks in colors -----------------------------------------------------------------------------------------------
 
 
-def colour_data(make_folder_data, classes: str, mask, mode="RGB"):
-    """A folder with a list of colours, in which every mask is this one."""
+def color_data(make_folder_data, classes: str, mask, mode="RGB"):
+    """A folder with a list of colors, in which every mask is this one."""
     root = make_folder_data()
     (root / "classes.txt").write_text(classes)
     for path in (root / "masks").iterdir():
@@ -163,51 +163,51 @@ def colour_data(make_folder_data, classes: str, mask, mode="RGB"):
     return root
 
 
-COW, SHEEP, GREY, BLACK, WHITE = (64, 128, 0), (128, 64, 0), (9, 9, 9), (0, 0, 0), (224, 224, 192)
+COW, SHEEP, GRAY, BLACK, WHITE = (64, 128, 0), (128, 64, 0), (9, 9, 9), (0, 0, 0), (224, 224, 192)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])
-def test_colours_in_the_list_of_classes_are_read_as_these_classes(make_folder_data, mode):
-    root = colour_data(make_folder_data, "cow 64 128 0\nmountain sheep #804000\n", [[BLACK, COW, SHEEP]], mode)
+def test_colors_in_the_list_of_classes_are_read_as_these_classes(make_folder_data, mode):
+    root = color_data(make_folder_data, "cow 64 128 0\nmountain sheep #804000\n", [[BLACK, COW, SHEEP]], mode)
     source = opened(root)
     assert source.classes == ("cow", "mountain sheep")
     assert source.train.mask(0).tolist() == [[0, 1, 2]]
     assert source.train.presence()[0] == {1, 2}
 
 
-def test_background_and_what_is_ignored_can_have_colours_of_their_own(make_folder_data):
+def test_background_and_what_is_ignored_can_have_colors_of_their_own(make_folder_data):
     text = "ignore 224, 224, 192\nbackground #090909\ncow 64 128 0\nignore 1 2 3\n"
-    source = opened(colour_data(make_folder_data, text, [[GREY, COW, WHITE, (1, 2, 3)]]))
+    source = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE, (1, 2, 3)]]))
     assert source.classes == ("cow",)
     assert source.train.mask(0).tolist() == [[0, 1, 255, 255]]
 
 
 @pytest.mark.parametrize("background", ["_background_", "Background", "BACKGROUND"])
-def test_the_background_of_a_list_of_colours_may_be_written_as_other_tools_do(make_folder_data, background):
+def test_the_background_of_a_list_of_colors_may_be_written_as_other_tools_do(make_folder_data, background):
     text = f"__ignore__ 224 224 192\n{background} #090909\ncow 64 128 0\n"
-    source = opened(colour_data(make_folder_data, text, [[GREY, COW, WHITE]]))
+    source = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE]]))
     assert source.classes == ("cow",)
     assert source.train.mask(0).tolist() == [[0, 1, 255]]
 
 
-def test_a_colour_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
-    root = colour_data(make_folder_data, "cow 64 128 0\n", [[BLACK, COW], [BLACK, SHEEP]])
-    with pytest.raises(UserError, match=r"picture_00\.png holds the colour 128 64 0 \(#804000\) in row 1, column 1"):
+def test_a_color_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
+    root = color_data(make_folder_data, "cow 64 128 0\n", [[BLACK, COW], [BLACK, SHEEP]])
+    with pytest.raises(UserError, match=r"picture_00\.png holds the color 128 64 0 \(#804000\) in row 1, column 1"):
         opened(root).train.mask(0)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cow 64 128 0\nsheep\n", '"sheep" has no colour, but "cow" has one'),
-        ("cow 64 128 0\nsheep #408000\n", r"cow and sheep have the same colour \(64, 128, 0\)"),
-        ("cow 0 0 0\n", "cow and background have the same colour"),
+        ("cow 64 128 0\nsheep\n", '"sheep" has no color, but "cow" has one'),
+        ("cow 64 128 0\nsheep #408000\n", r"cow and sheep have the same color \(64, 128, 0\)"),
+        ("cow 0 0 0\n", "cow and background have the same color"),
         ("cow 64 128 256\n", "0 to 255"),
         ("cow 1 2 3\ncow 4 5 6\n", 'names "cow" more than once, as classes 1 and 2'),
         ("background 1 2 3\n", "1 to 253 classes, one a line; it names 0"),
     ],
 )
-def test_a_list_of_colours_that_cannot_be_meant_is_refused(make_folder_data, text, message):
+def test_a_list_of_colors_that_cannot_be_meant_is_refused(make_folder_data, text, message):
     root = make_folder_data()
     (root / "classes.txt").write_text(text)
     with pytest.raises(UserError, match=message):

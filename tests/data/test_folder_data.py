@@ -116,7 +116,7 @@ def test_a_mask_with_a_value_beyond_the_classes_is_named_with_the_value(make_fol
         first_view(root)
 
 
-def test_a_mask_in_colours_is_refused(make_folder_data):
+def test_a_mask_in_colors_is_refused(make_folder_data):
     root = make_folder_data()
     Image.fromarray(np.zeros((48, 64, 3), dtype=np.uint8)).save(root / "masks" / "picture_00.png")
     with pytest.raises(UserError, match=r"picture_00\.png has mode RGB; a mask has one byte a pixel"):

@@ -7,10 +7,10 @@ import pytest
 
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.held_out import hold_out
-from ipseg.engine.base_step import base_step
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
+from ipseg.training.base_step import base_step
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 SOURCE = ScenesConfig(classes=4, size=(32, 32), train=60, val=5).build()
 

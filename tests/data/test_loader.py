@@ -17,12 +17,12 @@ from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import AHEAD, GIGABYTE, BatchLoader, SampleCache, cache_limit, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine import experiment, trainer
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.errors import Interrupted, UserError
 from ipseg.scenario.split import ScenarioConfig
+from ipseg.training import experiment, trainer
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 

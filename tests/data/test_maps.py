@@ -11,7 +11,7 @@ from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
 from ipseg.errors import UserError
 from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
-from ipseg.model.heads import OTHER_FOREGROUND, UNKNOWN
+from ipseg.models.heads import OTHER_FOREGROUND, UNKNOWN
 from ipseg.saliency.fallback import salient
 
 
@@ -106,12 +106,12 @@ VALUES = np.array([[0, 0, 3], [0, 255, 0]], dtype=np.uint8)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_a_map_stands_out_where_any_colour_is_not_zero_whatever_its_mode(make_folder_data, mode):
+def test_a_map_stands_out_where_any_color_is_not_zero_whatever_its_mode(make_folder_data, mode):
     root = make_folder_data()
-    grey = Image.fromarray(VALUES)
-    written = grey.point(lambda value: 255 * (value > 0)).convert("1") if mode == "1" else grey.convert(mode)
+    gray = Image.fromarray(VALUES)
+    written = gray.point(lambda value: 255 * (value > 0)).convert("1") if mode == "1" else gray.convert(mode)
     if mode == "P":
-        written = grey.copy()
+        written = gray.copy()
         written.putpalette([7] * 768)  # its indices count
     written.save(root / "saliency" / "picture_00.png")
     with Image.open(root / "saliency" / "picture_00.png") as file:
@@ -120,7 +120,7 @@ def test_a_map_stands_out_where_any_colour_is_not_zero_whatever_its_mode(make_fo
 
 
 @pytest.mark.parametrize(("channel", "counts"), [(0, True), (1, True), (2, True), (3, False)])
-def test_each_colour_of_a_map_counts_and_its_transparency_does_not(make_folder_data, channel, counts):
+def test_each_color_of_a_map_counts_and_its_transparency_does_not(make_folder_data, channel, counts):
     root, pixels = make_folder_data(), np.zeros((1, 2, 4), dtype=np.uint8)
     pixels[0, 1, channel] = 1
     Image.fromarray(pixels).save(root / "saliency" / "picture_00.png")
@@ -142,5 +142,5 @@ def test_a_map_that_cannot_be_read_or_is_a_jpeg_is_named(make_folder_data):
     with pytest.raises(UserError, match=r"picture_00\.png is not a readable saliency map"):
         opened(path.parents[1]).train.saliency(0)
     Image.new("L", (64, 48)).save(path, format="JPEG")
-    with pytest.raises(UserError, match="is a JPEG, which mixes the values of neighbours"):
+    with pytest.raises(UserError, match="is a JPEG, which mixes the values of neighbors"):
         opened(path.parents[1]).train.saliency(0)

@@ -100,7 +100,7 @@ def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_pictu
     assert met
 
 
-def test_without_a_word_nothing_is_labelled(after_two_steps):
+def test_without_a_word_nothing_is_labeled(after_two_steps):
     assert not any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
     after_two_steps = showing(after_two_steps, "sampled", view(2))
     assert any(after_two_steps.sample(i).labels.any() for i in range(len(after_two_steps)))
@@ -163,7 +163,7 @@ def test_labels_of_another_size_are_refused(after_two_steps):
         after_two_steps.sample(0)
 
 
-def test_what_was_not_labelled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
+def test_what_was_not_labeled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
     """A later step may label pixels as its class that the step which stored the picture was told to leave out."""
     shown = [i for i, entry in enumerate(after_two_steps.entries) if entry.name in names_of(2)]
     index = next(i for i in shown if (truth(after_two_steps.entries[i].name) == 3).any())

@@ -84,7 +84,7 @@ def test_few_classes_meet_in_a_picture_as_in_photographs():
     assert 1.3 < np.mean(counts) < 1.6
 
 
-def test_what_is_no_class_is_drawn_and_salient_but_not_labelled():
+def test_what_is_no_class_is_drawn_and_salient_but_not_labeled():
     assert [kind.name for kind in world(6)[:6]] == list(class_names(6))
     assert {kind.name for kind in world(6)} == set(class_names(WORLD))
     assert [kind.name for kind in world(40)] == list(class_names(40))
@@ -92,8 +92,8 @@ def test_what_is_no_class_is_drawn_and_salient_but_not_labelled():
     assert max(scene.mask.max() for scene in met) == 4
     alone = np.mean([len(np.unique(scene.mask)) == 2 for scene in met])
     assert alone > 0.8  # the second thing in a picture is mostly of no class
-    unlabelled = [(scene.saliency & (scene.mask == 0)).sum() > 0.05 * scene.mask.size for scene in met]
-    assert np.mean(unlabelled) > 0.2
+    unlabeled = [(scene.saliency & (scene.mask == 0)).sum() > 0.05 * scene.mask.size for scene in met]
+    assert np.mean(unlabeled) > 0.2
 
 
 def test_no_object_is_hidden_by_more_than_it_may_be():
@@ -146,24 +146,24 @@ def test_every_sketch_fills_a_fair_part_of_its_frame():
         assert 0.1 < sprite.solid.sum() / 60**2 < 0.95, kind.name
 
 
-def test_colour_does_not_tell_look_alikes_apart(many):
-    """A nearest-mean classifier on the mean colour of an object's pixels is right about as often as a coin."""
-    colours: dict[int, list[np.ndarray]] = {kind: [] for kind in range(20)}
+def test_color_does_not_tell_look_alikes_apart(many):
+    """A nearest-mean classifier on the mean color of an object's pixels is right about as often as a coin."""
+    colors: dict[int, list[np.ndarray]] = {kind: [] for kind in range(20)}
     for scene in many:
         for value in np.unique(scene.mask[scene.mask > 0]):
-            colours[int(value) - 1].append(scene.image[scene.mask == value].mean(axis=0))
+            colors[int(value) - 1].append(scene.image[scene.mask == value].mean(axis=0))
     right = total = 0
     for pair in ((kind, look_alike(kind, 20)) for kind in range(10)):
-        train = [np.mean(colours[kind][::2], axis=0) for kind in pair]
+        train = [np.mean(colors[kind][::2], axis=0) for kind in pair]
         for truth, kind in enumerate(pair):
-            for colour in colours[kind][1::2]:
-                right += int(np.argmin([np.linalg.norm(colour - mean) for mean in train])) == truth
+            for color in colors[kind][1::2]:
+                right += int(np.argmin([np.linalg.norm(color - mean) for mean in train])) == truth
                 total += 1
     assert total > 150
     assert 0.38 < right / total < 0.62
 
 
-def test_colour_does_not_tell_objects_from_their_surroundings(many):
+def test_color_does_not_tell_objects_from_their_surroundings(many):
     inside = np.concatenate([scene.image[scene.mask > 0] for scene in many]).astype(float)
     outside = np.concatenate([scene.image[scene.mask == 0] for scene in many]).astype(float)
     apart = np.abs(inside.mean(axis=0) - outside.mean(axis=0)) / outside.std(axis=0)

@@ -16,7 +16,7 @@ from ipseg.scenario.catalog import ADE, VOC
 def save_mask(path, values) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     mask = Image.fromarray(np.array(values, dtype=np.uint8))
-    mask.putpalette([7] * 768)  # its colours mean nothing
+    mask.putpalette([7] * 768)  # its colors mean nothing
     mask.save(path)
 
 

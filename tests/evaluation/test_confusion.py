@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.metrics import iou
-from ipseg.model._torchvision import ensure_torchvision
+from ipseg.models._torchvision import ensure_torchvision
 
 CLASSES = 5
 pixels = st.lists(st.tuples(st.sampled_from([*range(CLASSES), 255]), st.integers(0, CLASSES - 1)), max_size=60)

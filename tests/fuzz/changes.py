@@ -250,7 +250,7 @@ def change_safetensors(path: Path, rng: random.Random) -> None:
 
 def change_facts(path: Path, rng: random.Random) -> None:
     """A file of tensors that is whole, with a valid checksum: only what it says, or holds, is another."""
-    from ipseg.engine.tensors import load_tensors, save_tensors
+    from ipseg.training.tensors import load_tensors, save_tensors
 
     def work() -> None:
         import torch
@@ -263,7 +263,7 @@ def change_facts(path: Path, rng: random.Random) -> None:
         elif kind == 2:
             del tensors[name]
         elif kind == 3:
-            tensors[rng.choice(("x", "network.x", "optimiser.999.y", "optimiser.x", "."))] = tensors[name].clone()
+            tensors[rng.choice(("x", "network.x", "optimizer.999.y", "optimizer.x", "."))] = tensors[name].clone()
         elif kind == 4:
             tensors[name] = torch.zeros(rng.choice(((0,), (1,), (3, 3), (1, 1, 1, 1, 1))))
         else:

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 import ipseg.cli
-from ipseg.model._torchvision import ensure_torchvision
+from ipseg.models._torchvision import ensure_torchvision
 
 HEAVY = (
     *("apps.train", "apps.learn", "apps.apply", "apps.pack", "apps.predict", "apps.evaluate", "apps.saliency"),

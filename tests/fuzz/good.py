@@ -69,9 +69,9 @@ def make(good: Path) -> None:
 
 def make_checkpoint(good: Path) -> None:
     """A run that was stopped in its second step."""
-    from ipseg.engine import experiment
-    from ipseg.engine.recipe import make_recipe
     from ipseg.errors import Interrupted
+    from ipseg.training import experiment
+    from ipseg.training.recipe import make_recipe
 
     class Halting:
         def __enter__(self) -> Callable[[], bool]:

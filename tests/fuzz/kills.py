@@ -28,8 +28,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 import forked
 
 from conftest import old_settings, tiny, write_folder_data
-from ipseg.engine.tensors import digest, load_tensors
 from ipseg.files import TEMPORARIES
+from ipseg.training.tensors import digest, load_tensors
 
 NOT_LEARNED = 1
 """How `learn` ends on tiny data; the files are what counts."""

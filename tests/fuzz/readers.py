@@ -37,12 +37,12 @@ from ipseg.data.coco import CocoConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import DataConfig, EmptyDataset
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.idle import idle
-from ipseg.engine.recipe import load_recipe, make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError, about_a_place
 from ipseg.report.formats import as_json, markdown
+from ipseg.training.folder import RunFolder
+from ipseg.training.idle import idle
+from ipseg.training.recipe import load_recipe, make_recipe
+from ipseg.training.tensors import load_tensors
 
 BATCH = 250
 """Cases in a process."""

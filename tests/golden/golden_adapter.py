@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ipseg.data.batch import Batch, StepBatch
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.methods.registry import METHODS, method_config
-from ipseg.model._torchvision import ensure_torchvision
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models._torchvision import ensure_torchvision
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Step
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import load_tensors
 
 BATCH_SIZE = 4
 CLASSES = 5
@@ -52,7 +52,7 @@ ENGINE = "engine"
 class Inputs:
     """inputs.npz: 16 images of up to 64 x 64 pixels, with some padding, and which of them are seen when.
 
-    Rectangles and discs in the colours of five classes, one object of no class in each image, gradients behind. Masks
+    Rectangles and discs in the colors of five classes, one object of no class in each image, gradients behind. Masks
     hold the classes 1 to 5, 0 and 255. Step 0 learns 1 to 3, step 1 learns 4 and 5; images may hold classes of both.
     """
 
@@ -197,8 +197,8 @@ def engine_run(folder: Path) -> tuple[list[tuple[dict[str, list[float]], list[Te
             "lr": 0.01,
             "later_lr": 0.3,
             "scale": [0.75, 1.5],
-            "optimiser": "adamw",
-            "later_optimiser": "sgd",
+            "optimizer": "adamw",
+            "later_optimizer": "sgd",
             "checkpoint_seconds": 0,
             "log_every": 1,
         },

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from ipseg.apps.evaluate import evaluate_again
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 
 class PowerCutError(Exception):

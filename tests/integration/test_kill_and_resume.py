@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ipseg.engine import experiment
-from ipseg.engine.checkpoint import Checkpoint
-from ipseg.engine.experiment import run
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.errors import Interrupted
 from ipseg.methods.base import Method
+from ipseg.training import experiment
+from ipseg.training.checkpoint import Checkpoint
+from ipseg.training.experiment import run
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
+from ipseg.training.tensors import load_tensors
 
 LEARN = """
 import sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import load_recipe
+from ipseg.training.experiment import run
+from ipseg.training.recipe import load_recipe
 from ipseg.errors import Interrupted
 try:
     run(load_recipe(sys.argv[1], ["name=''"]), Path(sys.argv[2]), quiet=True)
@@ -115,10 +115,10 @@ def test_a_run_that_was_killed_and_one_that_was_stopped_end_as_one_that_was_neit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
-def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_settings, tmp_path, monkeypatch, optimiser):
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_settings, tmp_path, monkeypatch, optimizer):
     """In one process, so that the stops can stand anywhere: each iteration is the last before a stop once."""
-    tiny_settings["training"] |= {"optimiser": optimiser, "lr": 0.001, "checkpoint_seconds": 1e9}
+    tiny_settings["training"] |= {"optimizer": optimizer, "lr": 0.001, "checkpoint_seconds": 1e9}
     recipe = make_recipe(tiny_settings)
     source = recipe.data.build()
     run(recipe, tmp_path / "whole", quiet=True, source=source)

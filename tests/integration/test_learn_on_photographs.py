@@ -18,8 +18,8 @@ from PIL import Image
 from ipseg.apps.growth import growth_lines
 from ipseg.apps.learn import learn
 from ipseg.apps.memory_report import memory_report
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 ROOT = Path(__file__).parent.parent.parent
 PHOTOGRAPHS = Path(os.environ.get("IPSEG_SHARED", ROOT.parent / "shared")) / "data" / "voc_animals"
@@ -50,7 +50,7 @@ def showing(wanted: str, split: str, count: int, without: Iterable[str] = ()) ->
 
 
 def write(root: Path, pictures: Iterable[str], classes: list[str]) -> Path:
-    """A folder of small pictures in which only these classes are labelled."""
+    """A folder of small pictures in which only these classes are labeled."""
     for folder in ("images", "masks", "saliency"):
         (root / folder).mkdir(parents=True)
     (root / "classes.txt").write_text("\n".join(classes))
@@ -98,9 +98,9 @@ def recipe(data: Path):
                 "crop": [SIDE, SIDE],
                 "scale": [0.75, 1.5],
                 "lr": 0.003,
-                "optimiser": "adamw",
+                "optimizer": "adamw",
                 "later_lr": 0.3,
-                "later_optimiser": "sgd",
+                "later_optimizer": "sgd",
             },
             "device": "cpu",
         }

@@ -12,10 +12,10 @@ import together
 from PIL import Image
 
 from ipseg.data.registry import data_config
-from ipseg.engine.experiment import run
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
 from ipseg.scenario.split import ScenarioConfig
+from ipseg.training.experiment import run
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
 
 ROOT = Path(__file__).parents[2]
 STEPS = {

@@ -52,8 +52,8 @@ def recipe(data: Path, saliency: str = "all", **method: Any) -> dict[str, Any]:
             "scale": [0.75, 1.5],
             "lr": 0.004,
             "later_lr": 0.7,
-            "optimiser": "adamw",
-            "later_optimiser": "sgd",
+            "optimizer": "adamw",
+            "later_optimizer": "sgd",
         },
         "device": "cpu",
     }

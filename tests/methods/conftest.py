@@ -10,9 +10,9 @@ import torch
 
 from ipseg.data.batch import Batch, StepBatch
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
-from ipseg.model.posterior import Posterior
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
+from ipseg.models.posterior import Posterior
 from ipseg.scenario.split import Scenario, ScenarioConfig
 
 MODEL = ModelConfig(
@@ -61,7 +61,7 @@ def _spread(method: Any) -> None:
 
 
 def pictures(generator: torch.Generator, count: int, size: int) -> torch.Tensor:
-    """Coloured clouds."""
+    """Colored clouds."""
     coarse = torch.rand(count, 3, 4, 4, generator=generator)
     return torch.nn.functional.interpolate(coarse, (size, size), mode="bilinear")
 

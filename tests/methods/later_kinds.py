@@ -20,12 +20,12 @@ from ipseg.methods.base import Prediction
 from ipseg.methods.finetune import Finetune, FinetuneConfig
 from ipseg.methods.losses import everywhere, pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
-from ipseg.model.boxes import full_boxes, inside
-from ipseg.model.decoder import Norm
-from ipseg.model.freezing import freeze
-from ipseg.model.network import ModelConfig
-from ipseg.model.softmax import Seen, SoftmaxNetwork
-from ipseg.model.together import summed
+from ipseg.models.boxes import full_boxes, inside
+from ipseg.models.decoder import Norm
+from ipseg.models.freezing import freeze
+from ipseg.models.network import ModelConfig
+from ipseg.models.softmax import Seen, SoftmaxNetwork
+from ipseg.models.together import summed
 from ipseg.scenario.split import Step
 
 # ---- weights fused after a step, as EWF ----------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Rebuilt(Finetune):
 
     @property
     def layer(self) -> nn.Sequential:
-        """One of the decoder's: convolution, normalisation, ReLU in the base step; convolution, ReLU ever after."""
+        """One of the decoder's: convolution, normalization, ReLU in the base step; convolution, ReLU ever after."""
         return self.network.encoder.decoder.views[1]
 
     def begin_step(self, step: Step) -> None:
@@ -182,7 +182,7 @@ class ProposalsConfig(SoftmaxConfig):
 
 
 class Proposer(nn.Module):
-    """Stands in for a trained network of proposals: cuts a picture by colour, with weights that never learn."""
+    """Stands in for a trained network of proposals: cuts a picture by color, with weights that never learn."""
 
     regions = 9
 

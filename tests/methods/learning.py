@@ -7,17 +7,17 @@ from typing import Any
 import torch
 
 from ipseg.data.batch import StepBatch
-from ipseg.engine.iteration import make_optimiser
-from ipseg.engine.recipe import TrainingConfig
+from ipseg.training.iteration import make_optimizer
+from ipseg.training.recipe import TrainingConfig
 
 
 def learn(method: Any, batch: StepBatch, iterations: int = 3) -> None:
-    optimiser = make_optimiser(method, TrainingConfig(lr=0.05))
-    for group in optimiser.param_groups:
+    optimizer = make_optimizer(method, TrainingConfig(lr=0.05))
+    for group in optimizer.param_groups:
         group["lr"] = 0.05 * group["factor"]
     for _ in range(iterations):
         method.train_mode()
         loss = torch.stack(list(method.loss(batch).values())).sum()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()

@@ -18,16 +18,16 @@ from ipseg.data.memory_io import load_memory, save_memory
 from ipseg.data.memory_update import update
 from ipseg.data.source import Source, Split
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine import experiment, start
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.methods.base import Method
 from ipseg.methods.finetune import Finetune
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.methods.softmax import SoftmaxMethod
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Scenario, ScenarioConfig
+from ipseg.training import experiment, start
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 
@@ -98,14 +98,14 @@ def train(method: Method, batches: list[StepBatch]) -> list[dict[str, float]]:
 def learn(method: Method, batches: list[StepBatch], lr: float = 0.01) -> list[dict[str, float]]:
     """Some iterations."""
     groups = [{"params": group.parameters, "lr": lr * group.factor} for group in method.parameter_groups()]
-    optimiser, losses = torch.optim.SGD(groups, momentum=0.9, nesterov=True), []
+    optimizer, losses = torch.optim.SGD(groups, momentum=0.9, nesterov=True), []
     for iteration, batch in enumerate(batches):
         torch.manual_seed(iteration)  # dropout
         method.train_mode()
         parts = method.loss(batch)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.stack(list(parts.values())).sum().backward()
-        optimiser.step()
+        optimizer.step()
         losses.append({key: part.item() for key, part in parts.items()})
     return losses
 
@@ -188,7 +188,7 @@ def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batch
 
 
 @every_incremental
-def test_what_it_does_not_give_to_the_optimiser_stays_as_it_is(name, batches):
+def test_what_it_does_not_give_to_the_optimizer_stays_as_it_is(name, batches):
     method, made = build(name, 2), batches(name)
     method.prepare(iter(made))
     learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}

@@ -28,7 +28,7 @@ ALL = torch.ones(1, 4, 4, dtype=torch.bool)
 
 
 def logits(pixels: list[list[float]]) -> torch.Tensor:
-    """(1, classes, 1, pixels), not normalised: a softmax must not care about the constant."""
+    """(1, classes, 1, pixels), not normalized: a softmax must not care about the constant."""
     return torch.tensor(pixels).log().T[None, :, None] + 3
 
 

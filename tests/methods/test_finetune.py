@@ -8,8 +8,8 @@ import torch
 from ipseg.data.batch import BatchPlan
 from ipseg.errors import UserError
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))

@@ -14,7 +14,7 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSeg, IPSegConfig
 from ipseg.methods.registry import method_config
-from ipseg.model.network import logits_of
+from ipseg.models.network import logits_of
 from ipseg.scenario.catalog import describe
 
 both_variants = pytest.mark.parametrize("variant", ["paper", "official"])
@@ -109,7 +109,7 @@ def test_in_the_base_step_batch_normalisation_learns(make_method):
     assert all(module.training for module in method.network.modules())
 
 
-def test_frozen_parts_have_no_place_in_the_optimiser(make_method):
+def test_frozen_parts_have_no_place_in_the_optimizer(make_method):
     method = make_method(step=2)
     network = method.network
     given = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ipseg.data.batch import StepBatch
 from ipseg.methods.ipseg import IPSegConfig
-from ipseg.model.network import logits_of
+from ipseg.models.network import logits_of
 from ipseg.scenario.split import IGNORE
 
 

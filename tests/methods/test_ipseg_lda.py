@@ -8,7 +8,7 @@ from learning import learn
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.methods.ipseg_lda import IPSegLDAConfig
-from ipseg.model.network import count_parameters, logits_of
+from ipseg.models.network import count_parameters, logits_of
 
 LDA = {"name": "ipseg_lda"}
 

@@ -12,7 +12,7 @@ from ipseg.methods.labels import (
     coupled_labels,
     permanent_labels,
     temporary_labels,
-    where_unlabelled,
+    where_unlabeled,
 )
 from ipseg.scenario.split import MAX_CLASSES
 
@@ -120,4 +120,4 @@ def test_the_last_class_that_a_byte_has_room_for_is_taught():
 
 def test_what_a_model_finds_counts_only_where_nothing_is_annotated():
     y, found = torch.tensor([[[0, 0, 3, IGNORE]]]), torch.tensor([[[1, 0, 1, 1]]])
-    assert where_unlabelled(found, y).tolist() == [[[1, 0, 0, IGNORE]]]
+    assert where_unlabeled(found, y).tolist() == [[[1, 0, 0, IGNORE]]]

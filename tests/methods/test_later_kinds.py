@@ -17,14 +17,14 @@ import torch
 
 from ipseg.apps.model import as_tensor, load_model
 from ipseg.data.batch import StepBatch
-from ipseg.engine import experiment
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.tensors import load_tensors
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 from ipseg.methods.registry import method_config
 from ipseg.scenario.split import Scenario
+from ipseg.training import experiment
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 

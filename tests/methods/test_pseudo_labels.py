@@ -1,4 +1,4 @@
-"""PLOP's pseudo-labels: entropy once normalised, true medians, and 255 stays 255."""
+"""PLOP's pseudo-labels: entropy once normalized, true medians, and 255 stays 255."""
 
 from __future__ import annotations
 

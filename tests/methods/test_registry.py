@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.methods.registry import GROUP, METHODS, find_method, method_config
+from ipseg.training.experiment import run
+from ipseg.training.recipe import make_recipe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "anchored"
 
@@ -114,8 +114,8 @@ def test_the_example_trains_from_a_recipe_like_ours(tiny_settings, tmp_path):
 def test_a_strong_anchor_keeps_the_weights_where_they_were(scenario, batch):
     import torch
 
-    from ipseg.model.backbone import BackboneConfig
-    from ipseg.model.network import ModelConfig
+    from ipseg.models.backbone import BackboneConfig
+    from ipseg.models.network import ModelConfig
 
     method = method_config({"name": "anchored:AnchoredConfig"}).build(
         ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))

@@ -13,8 +13,8 @@ from ipseg.errors import UserError
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy
 from ipseg.methods.registry import METHODS, method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,), decoder_dropout=0.0)
 SOFTMAX = sorted(METHODS.keys() - {"joint"} - {name for name in METHODS if name.startswith(("ipseg", "ssul"))})
@@ -132,7 +132,7 @@ def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
 # ---- PLOP's pass over the data --------------------------------------------------------------------------------------
 
 
-def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabelled(make, hand_made):
+def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabeled(make, hand_made):
     method = make("plop_m", least_threshold=0.0)
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
@@ -150,10 +150,10 @@ def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batc
     method = make("plop", variant="official", least_threshold=0.0)
     method.prepare(iter([batch]))
     logits = method.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
-    unlabelled = batch.inputs.labels[: batch.num_new] == 0
+    unlabeled = batch.inputs.labels[: batch.num_new] == 0
     counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
     divisor = 3 * math.log(4)  # background and two old classes; with the new one four
-    counted.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
+    counted.add(logits.argmax(1)[unlabeled], entropy(logits)[unlabeled] / divisor)
     expected = divisor * counted.official_thresholds().clamp(min=0)
     assert method.thresholds.tolist() == pytest.approx(expected.tolist())
 
@@ -177,7 +177,7 @@ def test_hooks_that_a_method_does_not_have_do_nothing_and_ask_for_no_batch(make)
 
 
 def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, hand_made):
-    """With one label map for both, an old class of a replayed picture pulls its own channel, not its neighbour's."""
+    """With one label map for both, an old class of a replayed picture pulls its own channel, not its neighbor's."""
     method = make("finetune", rehearsal=0.5)
     crops = hand_made([0, 3])
     crops.labels[1] = 2  # cow, learned in the base step: its second class, channel 2

@@ -12,8 +12,8 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.labels import sure_old_classes
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
 
 both_heads = pytest.mark.parametrize("head", ["ssul", "ipseg"])
 OFF = {"image_posterior": False, "decoupling": False}
@@ -156,7 +156,7 @@ def test_new_head_and_unknown_learn_at_the_rate_the_background_hardly_and_all_el
     groups = [
         ({names[id(parameter)] for parameter in group.parameters}, group.factor) for group in method.parameter_groups()
     ]
-    parts = ("trunk.block.0.weight", "classifier.weight", "classifier.bias")  # normalisation is frozen, as published
+    parts = ("trunk.block.0.weight", "classifier.weight", "classifier.bias")  # normalization is frozen, as published
     assert groups == [
         ({f"temporary.2.{part}" for part in parts}, 1.0),
         ({f"permanent.{part}" for part in parts}, 1.0),
@@ -185,10 +185,10 @@ def test_what_the_unknown_learns_does_not_move_the_background(make_method, batch
     with torch.no_grad():
         before = [logits(method.network.eval(), images, heads) for heads in (kept, moving)]
     groups = [{"params": group.parameters, "lr": 0.1 * group.factor} for group in method.parameter_groups()]
-    optimiser = torch.optim.SGD(groups, lr=0.1)
+    optimizer = torch.optim.SGD(groups, lr=0.1)
     method.train_mode()
     method.loss(batch)["segmentation"].backward()
-    optimiser.step()
+    optimizer.step()
     with torch.no_grad():
         after = [logits(method.network, images, heads) for heads in (kept, moving)]
     assert torch.equal(before[0], after[0])

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ipseg.data.batch import Batch
-from ipseg.model.features import Canvas, Features
-from ipseg.model.posterior import Posterior
+from ipseg.models.features import Canvas, Features
+from ipseg.models.posterior import Posterior
 from ipseg.scenario.split import Step
 
 VECTORS = Path(__file__).parent / "vectors"

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ipseg.data.batch import StepBatch
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.boxes import full_boxes
-from ipseg.model.features import Canvas
-from ipseg.model.network import ModelConfig
-from ipseg.model.softmax import Seen
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.boxes import full_boxes
+from ipseg.models.features import Canvas
+from ipseg.models.network import ModelConfig
+from ipseg.models.softmax import Seen
 
 TINY = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))
 MAPS = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ipseg.model.decoder import Aspp
-from ipseg.model.heads import Head, SmallTrunk, Trunk
-from ipseg.model.posterior import Posterior
+from ipseg.models.decoder import Aspp
+from ipseg.models.heads import Head, SmallTrunk, Trunk
+from ipseg.models.posterior import Posterior
 
 Weights = dict[str, torch.Tensor]
 SIZE = (32, 32)

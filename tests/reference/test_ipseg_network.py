@@ -12,11 +12,11 @@ from given_weights import SIZE, aspp_of, full_boxes, large_heads, posterior_of, 
 
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.boxes import pool
-from ipseg.model.heads import Head, SmallTrunk
-from ipseg.model.network import ModelConfig
-from ipseg.model.posterior import pool_parts
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.boxes import pool
+from ipseg.models.heads import Head, SmallTrunk
+from ipseg.models.network import ModelConfig
+from ipseg.models.posterior import pool_parts
 from ipseg.scenario.split import Step
 
 

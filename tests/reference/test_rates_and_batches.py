@@ -7,11 +7,11 @@ import torch
 from given_network import GivenNetwork, assert_close, load, names, step_of
 from torch import nn
 
-from ipseg.engine.recipe import TrainingConfig
 from ipseg.methods.ipseg import IPSeg, IPSegConfig
 from ipseg.methods.registry import method_config
-from ipseg.model.backbone import BackboneConfig
-from ipseg.model.network import ModelConfig
+from ipseg.models.backbone import BackboneConfig
+from ipseg.models.network import ModelConfig
+from ipseg.training.recipe import TrainingConfig
 
 VARIANTS = ["paper", "official"]
 MODEL = ModelConfig(backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=16, rates=(1, 2))

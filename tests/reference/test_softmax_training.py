@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ipseg.methods.distillation import local_pod, pod_distance
 from ipseg.methods.pseudo_labels import entropy, pseudo_labels
-from ipseg.model.softmax import SoftmaxNetwork
+from ipseg.models.softmax import SoftmaxNetwork
 from ipseg.scenario.split import IGNORE
 
 METHODS = ("mib", "lwf", "lwf_mc", "ilt", "plop")

@@ -30,7 +30,7 @@ def test_background_pixels_are_left_as_they_are(labels, alpha):
     assert np.array_equal(drawn[labels == 0], image[labels == 0])
 
 
-def test_a_class_moves_pixels_towards_its_colour_and_its_border_is_darker():
+def test_a_class_moves_pixels_towards_its_color_and_its_border_is_darker():
     labels = np.zeros((20, 20), np.uint8)
     labels[5:15, 5:15] = 1
     drawn = np.asarray(overlay(np.full((20, 20, 3), 200, np.uint8), labels, NAMES)).astype(int)
@@ -61,12 +61,12 @@ def test_the_legend_lists_exactly_the_classes_that_are_there(labels):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (96, 96), (30, 200), (2000, 1500)])
-def test_a_legend_shows_every_colour_below_a_picture_of_any_size(size):
-    entries = [(tuple(colour), f"class {i} " + "x" * 3 * i) for i, colour in enumerate(colors(30).tolist())]
+def test_a_legend_shows_every_color_below_a_picture_of_any_size(size):
+    entries = [(tuple(color), f"class {i} " + "x" * 3 * i) for i, color in enumerate(colors(30).tolist())]
     sheet = with_legend(Image.new("RGB", size, "white"), entries)
     assert sheet.width >= 320
-    shown = {colour for _, colour in sheet.getcolors(sheet.width * sheet.height) or []}
-    assert {colour for colour, _ in entries} <= shown
+    shown = {color for _, color in sheet.getcolors(sheet.width * sheet.height) or []}
+    assert {color for color, _ in entries} <= shown
 
 
 def test_a_legend_without_entries_adds_nothing():
@@ -76,7 +76,7 @@ def test_a_legend_without_entries_adds_nothing():
 def test_a_contact_sheet_shows_every_picture_also_where_rows_are_short():
     red, blue = Image.new("RGB", (16, 24), "red"), Image.new("RGB", (300, 200), "blue")
     sheet = grid([[red, blue], [blue]], ["small", "large"], ["one", "two"])
-    shown = {colour: count for count, colour in sheet.getcolors(sheet.width * sheet.height) or []}
+    shown = {color: count for count, color in sheet.getcolors(sheet.width * sheet.height) or []}
     assert shown[255, 0, 0] == 160 * 240
     assert shown[0, 0, 255] == 2 * 300 * 200
 
@@ -86,7 +86,7 @@ def test_a_contact_sheet_with_too_few_titles_is_refused():
         grid([[Image.new("RGB", (8, 8))]], [], ["row"])
 
 
-def test_a_heat_map_grows_lighter_and_greys_what_is_unknown():
+def test_a_heat_map_grows_lighter_and_grays_what_is_unknown():
     pixels = np.asarray(heatmap(np.array([[0, 0.25, 0.5, 0.75, 1, 7, np.nan]]))).astype(int)[0]
     light = pixels[:5] @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(light) > 0).all()

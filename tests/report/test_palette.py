@@ -14,7 +14,7 @@ def test_no_two_labels_share_a_color():
     assert len(np.unique(colors(256), axis=0)) == 256
 
 
-def test_background_is_black_and_ignored_is_light_grey():
+def test_background_is_black_and_ignored_is_light_gray():
     assert colors(256)[0].tolist() == [0, 0, 0]
     red, green, blue = colors(256)[IGNORE].tolist()
     assert red == green == blue > 180

@@ -15,10 +15,10 @@ from ipseg.apps.train import describe_plan
 from ipseg.data.folder import FolderConfig
 from ipseg.data.pictures import read_labels
 from ipseg.data.voc import VocConfig
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.files import replacing
 from ipseg.saliency.fallback import salient
+from ipseg.training.recipe import make_recipe
 
 FOR_REDS = ["--set", "model.size=16", "--set", "model.scale=255", "--set", "model.mean=[0, 0, 0]"]
 

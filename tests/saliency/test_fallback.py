@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from ipseg.saliency.fallback import lab, minimum_barrier, otsu, salient
 
 
-def blob(height: int = 120, width: int = 160, colour=(220, 60, 40), ground=(90, 120, 90)) -> tuple:
+def blob(height: int = 120, width: int = 160, color=(220, 60, 40), ground=(90, 120, 90)) -> tuple:
     """A disc on a plain ground with a little noise, and where it is."""
     rng = np.random.default_rng(0)
     image = np.full((height, width, 3), ground) + rng.integers(-6, 7, (height, width, 3))
     down, across = np.mgrid[:height, :width]
     disc = np.hypot(down - height * 0.5, across - width * 0.45) < 0.25 * min(height, width)
-    image[disc] += np.array(colour) - ground
+    image[disc] += np.array(color) - ground
     return image.clip(0, 255).astype(np.uint8), disc
 
 
@@ -37,16 +37,16 @@ def test_an_object_on_a_plain_ground_is_found(size):
 
 
 def test_a_dark_object_is_found_as_a_bright_one_is():
-    image, disc = blob(colour=(10, 10, 20), ground=(200, 200, 190))
+    image, disc = blob(color=(10, 10, 20), ground=(200, 200, 190))
     found = salient(image)
     assert (found & disc).sum() / (found | disc).sum() > 0.75
 
 
-@pytest.mark.parametrize("grey", [0, 128, 255])
-def test_nothing_stands_out_of_a_blank_picture(grey):
+@pytest.mark.parametrize("gray", [0, 128, 255])
+def test_nothing_stands_out_of_a_blank_picture(gray):
     noise = np.random.default_rng(0).integers(-3, 4, (100, 140, 3))
-    assert not salient(np.full((100, 140, 3), grey, dtype=np.uint8)).any()
-    assert not salient((grey + noise).clip(0, 255).astype(np.uint8)).any()
+    assert not salient(np.full((100, 140, 3), gray, dtype=np.uint8)).any()
+    assert not salient((gray + noise).clip(0, 255).astype(np.uint8)).any()
 
 
 def test_a_barrier_is_what_the_best_path_from_the_border_must_cross():
@@ -63,10 +63,10 @@ def test_a_barrier_is_what_the_best_path_from_the_border_must_cross():
     assert minimum_barrier(channel)[2, 2, 0] == 5
 
 
-def test_black_and_white_differ_by_100_in_lab_and_greys_have_no_colour():
-    black, grey, white = lab(np.array([[[0] * 3, [119] * 3, [255] * 3]], dtype=np.uint8))[0]
+def test_black_and_white_differ_by_100_in_lab_and_grays_have_no_color():
+    black, gray, white = lab(np.array([[[0] * 3, [119] * 3, [255] * 3]], dtype=np.uint8))[0]
     assert white - black == pytest.approx([100, 0, 0], abs=0.1)
-    assert grey[0] == pytest.approx(50, abs=0.5)
+    assert gray[0] == pytest.approx(50, abs=0.5)
     red = lab(np.array([[[255, 0, 0]]], dtype=np.uint8))[0, 0]
     assert red == pytest.approx([53.2, 80.1, 67.2], abs=0.3)  # the published values of sRGB red
 

@@ -128,7 +128,7 @@ def test_a_job_that_runs_out_of_time_requeues_itself_and_resumes_the_run(start, 
     assert "go on with --resume" in (tmp_path / "out" / "logs" / f"{RUN}.log").read_text()
 
 
-def test_a_cancelled_job_saves_its_state_and_the_same_command_resumes_it(start, tmp_path):
+def test_a_canceled_job_saves_its_state_and_the_same_command_resumes_it(start, tmp_path):
     out = tmp_path / "out"
     sweep = start(training={"epochs": 20})
     wait_for(out / "runs" / RUN / "step_00" / "checkpoint.safetensors", sweep)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.engine.recipe import make_recipe
 from ipseg.methods.registry import METHODS
 from ipseg.sweep.grid import Grid, GridRun
+from ipseg.training.recipe import make_recipe
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PHOTOGRAPHS = Grid.read(BENCHMARKS / "real" / "main.yaml").runs()

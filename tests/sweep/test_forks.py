@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ipseg.data.source import Source
-from ipseg.engine.recipe import Recipe, make_recipe
 from ipseg.errors import STOPPED, WRONG
 from ipseg.evaluation.results import RunResult
 from ipseg.sweep.forks import ForkLauncher
 from ipseg.sweep.launchers import Handle
+from ipseg.training.recipe import Recipe, make_recipe
 
 
 @pytest.fixture

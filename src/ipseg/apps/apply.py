@@ -13,14 +13,14 @@ from ipseg.apps.learn import require_apart
 from ipseg.apps.pack import SETTINGS, fingerprint, network_of
 from ipseg.apps.pack_checks import opened, read_manifest, require_memory, short
 from ipseg.config import build
-from ipseg.engine.experiment import summarise
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.start import restore
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing
-from ipseg.model.network import ModelConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import BACKGROUND, Scenario
+from ipseg.training.experiment import summarize
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.start import restore
 
 
 def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
@@ -99,7 +99,7 @@ def _require_sound(folder: RunFolder, recipe: Recipe, scenario: Scenario, path: 
         restore(recipe, folder, scenario, last.index, torch.device("cpu"))
         if (memory := folder.step(last.index) / "memory").is_dir():
             require_memory(memory, last.seen)
-        folder.write_results(summarise(recipe, folder, scenario))
+        folder.write_results(summarize(recipe, folder, scenario))
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
         told = _of_the_pack(error, path, folder.step(last.index), folder.path)
         raise UserError(f"{path} cannot be applied: {told} Nothing was written.") from error

@@ -11,8 +11,6 @@ from typing import Any
 
 from ipseg.config import Settings, flat, read_yaml, to_dict
 from ipseg.data.registry import DATA_SETS
-from ipseg.engine.folder import FREE
-from ipseg.engine.recipe import make_recipe
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
@@ -22,6 +20,8 @@ from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable, Run, Setup, make_tables
 from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
+from ipseg.training.folder import FREE
+from ipseg.training.recipe import make_recipe
 
 OURS = {"data": DATA_SETS, "method": METHODS}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")

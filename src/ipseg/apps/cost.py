@@ -18,16 +18,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.iteration import Iteration, Recorded
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.system import set_deterministic
 from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
-from ipseg.model.boxes import full_boxes
-from ipseg.model.network import count_parameters
+from ipseg.models.boxes import full_boxes
+from ipseg.models.network import count_parameters
 from ipseg.scenario.catalog import known_classes
 from ipseg.scenario.split import Scenario, Step
+from ipseg.training.folder import RunFolder
+from ipseg.training.iteration import Iteration, Recorded
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.system import set_deterministic
 
 WARM_UP, TIMED = 5, 10
 """Rounds before a speed is measured, enough to record an iteration (`training.graphs`), and while it is."""
@@ -53,9 +53,9 @@ class StepCost:
     trainable: int
     """Parameters that learn in this step."""
     macs: int
-    """Multiply-adds of labelling one picture."""
+    """Multiply-adds of labeling one picture."""
     fps: float | None
-    """Pictures labelled in a second, one at a time."""
+    """Pictures labeled in a second, one at a time."""
     inference_memory: int | None
     """Bytes on the GPU, weights included."""
     training_images_a_second: float | None
@@ -127,7 +127,7 @@ def _count(recipe: Recipe, scenario: Scenario, size: int) -> list[dict[str, int]
 
 
 def _measure(recipe: Recipe, scenario: Scenario, size: int, device: torch.device) -> list[tuple[Speed, Speed]]:
-    """Speed and memory of every step: labelling one picture, and an iteration of training."""
+    """Speed and memory of every step: labeling one picture, and an iteration of training."""
     set_deterministic(wanted=recipe.deterministic)  # as a run would
     method = recipe.method.build(recipe.model, pretrained=False)
     speeds = []
@@ -150,7 +150,7 @@ def _training(method: Method, recipe: Recipe, step: Step, device: torch.device) 
     iterate = Iteration(method, config)
     learn = Recorded(iterate) if config.graphs else iterate
     speed = _time(lambda: learn(batch), config.batch_size, device)
-    iterate.optimiser.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
+    iterate.optimizer.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
     return speed
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from ipseg.apps.compare import compare
 from ipseg.apps.report import report, require_place
 from ipseg.data.source import Source
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, load_recipe
 from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
 from ipseg.progress import Terminal
@@ -19,6 +17,8 @@ from ipseg.report.formats import rich_tables
 from ipseg.sweep.forks import ForkLauncher
 from ipseg.sweep.progress import ProgressView, read_progress
 from ipseg.sweep.schedule import Job, Scheduler
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, load_recipe
 
 RECIPE = "scenes_3-1_ipseg"
 SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.val=100",

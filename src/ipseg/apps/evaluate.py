@@ -14,16 +14,16 @@ from rich.text import Text
 from ipseg.apps.model import finished_step, inference_recipe, require_outside
 from ipseg.data.folder import FolderConfig
 from ipseg.data.source import Source
-from ipseg.engine.experiment import measure
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe
-from ipseg.engine.start import restore
-from ipseg.engine.system import choose_device
-from ipseg.engine.team import Team
 from ipseg.errors import UserError
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.progress import silence
 from ipseg.report.compare import percent
+from ipseg.training.distributed import DistributedContext
+from ipseg.training.experiment import measure
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe
+from ipseg.training.start import restore
+from ipseg.training.system import choose_device
 
 
 def evaluate_again(
@@ -55,7 +55,7 @@ def evaluate_again(
         )
     method = restore(recipe, folder, scenario, chosen.index, device)
     with silence(wanted=quiet):
-        return measure(method, recipe, source, scenario, chosen, Team(device))
+        return measure(method, recipe, source, scenario, chosen, DistributedContext(device))
 
 
 def pictures_of(path: Path, *recipes: Recipe) -> tuple[Source, bool]:

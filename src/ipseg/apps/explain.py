@@ -15,19 +15,19 @@ from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THIN
 from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, restored
 from ipseg.apps.predict import save_png, stamp
 from ipseg.data.filed import FileSplit, MaskReader
-from ipseg.data.masks import ColourMasks, IndexMasks
+from ipseg.data.masks import ColorMasks, IndexMasks
 from ipseg.data.pictures import read_salient
 from ipseg.data.source import Source, Split, require_equal
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.files import require_output
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.ipseg_lda import IPSegLDAConfig
 from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
-from ipseg.model.network import Network, logits_of
+from ipseg.models.network import Network, logits_of
 from ipseg.scenario.split import Scenario
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.system import choose_device
 
 DRAWN_BY = "ipseg explain"
 """What a sheet's file says about itself."""
@@ -127,7 +127,7 @@ def own_picture(path: Path, mask: Path | None, saliency: Path | None, recipe: Re
 
 
 def mask_reader(recipe: Recipe, scenario: Scenario) -> MaskReader:
-    """The run's own way to read masks, by colour for example. Where its data is gone or another, by index."""
+    """The run's own way to read masks, by color for example. Where its data is gone or another, by index."""
     by_index = IndexMasks(len(scenario.data_classes))
     try:
         source = recipe.data.build()
@@ -136,7 +136,7 @@ def mask_reader(recipe: Recipe, scenario: Scenario) -> MaskReader:
     if source.classes != scenario.data_classes or not isinstance(source.train, FileSplit):
         return by_index
     own = source.train.read_mask
-    return own if isinstance(own, (IndexMasks, ColourMasks)) else by_index  # COCO's are of its own pictures alone
+    return own if isinstance(own, (IndexMasks, ColorMasks)) else by_index  # COCO's are of its own pictures alone
 
 
 def data_picture(source: Source, name: str) -> Subject:

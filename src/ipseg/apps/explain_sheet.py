@@ -59,7 +59,7 @@ def photo(view: View, caption: str) -> Panel:
 
 
 def painted(view: View, labels: NDArray[np.integer], caption: str) -> Panel:
-    """A label map: strong colours over a faint picture; background shows the picture, ignored pixels are hatched."""
+    """A label map: strong colors over a faint picture; background shows the picture, ignored pixels are hatched."""
     picture = np.array(_fit(Image.fromarray(view.image), Image.Resampling.LANCZOS))
     rows, columns = (
         (np.arange(small) * large // small) for small, large in zip(picture.shape, labels.shape, strict=False)
@@ -72,12 +72,12 @@ def _paint(image: NDArray[np.uint8], labels: NDArray[np.integer]) -> NDArray[np.
     table = np.concatenate([colors(), special]).astype(float)
     share = np.full(len(table), 0.72)
     share[0], share[IGNORED:] = 0, 0.86
-    strength, colour = share[labels], table[labels]
+    strength, color = share[labels], table[labels]
     strength[(labels == IGNORED) & hatching(labels.shape)] = 0.2
     edge = outline(labels)  # type: ignore[arg-type]  # more labels than fit a byte
-    colour[edge] *= DARKER
+    color[edge] *= DARKER
     strength[edge] = 0.9
-    blended: NDArray[np.uint8] = (image + strength[..., None] * (colour - image)).round().astype(np.uint8)
+    blended: NDArray[np.uint8] = (image + strength[..., None] * (color - image)).round().astype(np.uint8)
     return blended
 
 
@@ -100,16 +100,16 @@ def bars(view: View, posterior: Mapping[str, float], caption: str) -> Panel:
     start, end = round(WIDTH * 0.42), WIDTH - 40
     for row, name in enumerate(names):
         middle = line * (row + 0.5)
-        colour = tuple(colors()[view.classes.index(name)].tolist())
+        color = tuple(colors()[view.classes.index(name)].tolist())
         draw.text((start - 8, middle), fitted(name, face, start - 10), _INK, face, anchor="rm")
-        for right, fill in ((end, _TRACK), (start + (end - start) * posterior[name], colour)):
+        for right, fill in ((end, _TRACK), (start + (end - start) * posterior[name], color)):
             draw.rounded_rectangle((start, middle - line * 0.28, max(right, start + 1), middle + line * 0.28), 2, fill)
         draw.text((WIDTH - 2, middle), f"{posterior[name]:.2f}", _INK, face, anchor="rm")
     return _captioned(panel, caption, quiet)
 
 
 def scale() -> Panel:
-    """What the colours of heat maps mean."""
+    """What the colors of heat maps mean."""
     ramp = heatmap(np.tile(np.linspace(0, 1, WIDTH - 40), (18, 1)))
     panel = Image.new("RGB", (WIDTH, 60), "white")
     panel.paste(ramp, (20, 8))
@@ -123,7 +123,7 @@ def scale() -> Panel:
 
 
 def permanent_row(head: Head) -> list[Panel]:
-    """Background first, then unknown objects, then the key to the colours."""
+    """Background first, then unknown objects, then the key to the colors."""
     return [heat(head.scores["c'_b"], "c'_b  background"), heat(head.scores["c'_u"], "c'_u  unknown"), scale()]
 
 

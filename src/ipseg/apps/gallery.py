@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from ipseg.apps.model import as_tensor, inference_recipe
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset, Source, require_equal
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe
-from ipseg.engine.start import load, restore
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, TableRow
 from ipseg.report.page import Gallery, GalleryImage, MemorySummary
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe
+from ipseg.training.start import load, restore
 
 MOST_STEPS = 4
 """Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""
@@ -121,7 +121,7 @@ def _predict(
 
 
 def spread_over_data(source: Source, scenario: Scenario, count: int) -> list[int]:
-    """An image of each of `count` equal parts of the split, for neighbours may be frames of one video.
+    """An image of each of `count` equal parts of the split, for neighbors may be frames of one video.
 
     In each part the one with the classes that were shown least, by its annotation alone; of equal ones the one whose
     smallest class is largest.

@@ -22,18 +22,18 @@ from rich.text import Text
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset, Source
-from ipseg.engine.experiment import measure
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe
-from ipseg.engine.start import restore
-from ipseg.engine.system import choose_device
-from ipseg.engine.team import Team
 from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
 from ipseg.methods.base import Method
 from ipseg.progress import Meter, silence
 from ipseg.report.compare import percent
 from ipseg.scenario.split import Scenario
+from ipseg.training.distributed import DistributedContext
+from ipseg.training.experiment import measure
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe
+from ipseg.training.start import restore
+from ipseg.training.system import choose_device
 
 Pair = dict[str, float | None]
 """before and after."""
@@ -55,7 +55,7 @@ def measure_growth(
     theirs = replace(scenario, data_classes=source.classes)  # mask values follow the data that is read
     with silence(wanted=quiet):
         results = [
-            measure(model, recipe, source, theirs, step, Team(device))
+            measure(model, recipe, source, theirs, step, DistributedContext(device))
             for model, step in zip(models, (before, after), strict=True)
         ]
     own = folder.result(after.index).iou

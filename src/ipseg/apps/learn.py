@@ -16,14 +16,14 @@ from ipseg.data.memory import ReplayMemory
 from ipseg.data.memory_io import load_memory, move_memory
 from ipseg.data.source import EmptyDataset
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.experiment import run as run_recipe
-from ipseg.engine.experiment import summarise
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.start import left_open
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing, write_json
 from ipseg.progress import silence
+from ipseg.training.experiment import run as run_recipe
+from ipseg.training.experiment import summarize
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import make_recipe
+from ipseg.training.start import left_open
 
 VERSION = 1
 
@@ -101,7 +101,7 @@ def begin(plan: Plan, out: Path, *, memory: bool) -> None:
         folder.create(plan.recipe, plan.scenario)
         folder.take_from(plan.base, plan.steps, memory=False)
         move_memory(remembered, folder.step(last) / "memory", [plan.source.train, plan.source.val])
-        folder.write_results(summarise(plan.recipe, folder, plan.scenario))
+        folder.write_results(summarize(plan.recipe, folder, plan.scenario))
 
 
 def inherited(base: RunFolder, step: int) -> ReplayMemory:

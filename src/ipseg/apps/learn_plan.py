@@ -14,12 +14,12 @@ from ipseg.config import Settings, override
 from ipseg.data.registry import data_config
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.start import restore
-from ipseg.engine.system import choose_device
 from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import GROWN, Scenario
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.start import restore
+from ipseg.training.system import choose_device
 
 FREE = ("name", "seed", "device", "deterministic")
 SECTIONS = ("data", "method", "memory", "training", "evaluation")

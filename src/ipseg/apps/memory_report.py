@@ -13,9 +13,9 @@ from rich.text import Text
 from ipseg.apps.model import finished_step
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
-from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
 from ipseg.files import read_json
+from ipseg.training.folder import RunFolder
 
 
 def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from PIL import Image
 
 from ipseg.config import flat, override, to_dict
 from ipseg.data.pictures import read_image, rgb
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.start import restore
-from ipseg.engine.system import choose_device
 from ipseg.errors import UserError, quoted
 from ipseg.methods.base import Method
-from ipseg.model.network import Encoder
-from ipseg.model.tiles import Tiles, context_of
+from ipseg.models.network import Encoder
+from ipseg.models.tiles import Tiles, context_of
 from ipseg.scenario.split import BACKGROUND, Scenario, Step
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.start import restore
+from ipseg.training.system import choose_device
 
 Picture = NDArray[np.uint8] | Image.Image | str | Path
 """What a model looks at: (H, W, 3) bytes, a Pillow image, or a file."""

@@ -19,13 +19,13 @@ from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside, require_me
 from ipseg.config import to_dict
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.tensors import digest
 from ipseg.errors import UserError
 from ipseg.files import remove_abandoned, replacing
-from ipseg.model.network import ModelConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import GROWN, Step
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.tensors import digest
 
 SETTINGS = ("name", "method", "memory", "training", "evaluation", "seed", "deterministic")
 """Of the recipe. Data and device are those of the machine that the pack goes to; no path of this one leaves it."""

@@ -71,7 +71,7 @@ def predict_all(
 
 
 def what_failed(path: Path, error: Exception) -> str:
-    """Why an image was not labelled. A full disk is raised: it would stop every other image as well."""
+    """Why an image was not labeled. A full disk is raised: it would stop every other image as well."""
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL:
         raise error
     if isinstance(error, UserError):
@@ -82,7 +82,7 @@ def what_failed(path: Path, error: Exception) -> str:
         return (
             f"{path} needs more memory than there is ({str(error).splitlines()[0] if str(error) else 'MemoryError'})."
         )
-    return f"{path} could not be labelled ({type(error).__name__}: {error})."
+    return f"{path} could not be labeled ({type(error).__name__}: {error})."
 
 
 def _require_room(path: Path, image: np.ndarray, classes: int) -> None:
@@ -111,8 +111,8 @@ def write_result(result: Result, image: np.ndarray, out: Path, name: str, wanted
         with replacing(out / f"{name}_scores.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, scores=result.scores.astype(np.float16), names=np.array(result.classes))
     if wanted.unknown:
-        grey = (unknown_of(result) * 255).round().astype(np.uint8)
-        save_png(Image.fromarray(grey), out / f"{name}_unknown.png", WRITTEN_BY)
+        gray = (unknown_of(result) * 255).round().astype(np.uint8)
+        save_png(Image.fromarray(gray), out / f"{name}_unknown.png", WRITTEN_BY)
 
 
 def unknown_of(result: Result) -> NDArray[np.float32]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from ipseg.apps.compare import compare
 from ipseg.apps.gallery import SourceCache, brief, make_gallery, memory_summary, spread_over_data
-from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
 from ipseg.files import read_json, require_output, write_text
 from ipseg.parsing import parse_json
 from ipseg.report.compare import ResultTable
 from ipseg.report.figures import Losses, paper_panels, plotted
 from ipseg.report.page import Chapter, Gallery, MemorySummary, render
+from ipseg.training.system import choose_device
 
 MARK = b"default-src 'none'; img-src data:"
 """In the head of every page of ours: others seldom forbid themselves the network."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from ipseg.config import to_dict, to_yaml
 from ipseg.data.filed import FileSplit
-from ipseg.engine.folder import RunFolder
-from ipseg.engine.idle import idle
-from ipseg.engine.recipe import Recipe, load_recipe, make_recipe
-from ipseg.engine.recipe_files import with_base, with_changes
-from ipseg.engine.start import left_open, to_be_taken
-from ipseg.engine.system import choose_device
 from ipseg.errors import UserError
+from ipseg.training.folder import RunFolder
+from ipseg.training.idle import idle
+from ipseg.training.recipe import Recipe, load_recipe, make_recipe
+from ipseg.training.recipe_files import with_base, with_changes
+from ipseg.training.start import left_open, to_be_taken
+from ipseg.training.system import choose_device
 
 
 def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> Recipe:

@@ -16,7 +16,7 @@ TREE = """\
     PATH/                          ADEChallengeData2016
       images/training/             NAME.jpg
       images/validation/
-      annotations/training/        NAME.png, grey: classes 1 to 150, 0 all other things
+      annotations/training/        NAME.png, gray: classes 1 to 150, 0 all other things
       annotations/validation/
       saliency_map/training/       NAME.png, not zero where something stands out (optional)"""
 

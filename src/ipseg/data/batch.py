@@ -18,7 +18,7 @@ class Sample:
 
     image: Image
     labels: Mask
-    """Learned indices of this step's classes, 0 for everything else, 255 not labelled."""
+    """Learned indices of this step's classes, 0 for everything else, 255 not labeled."""
     salient: Saliency
     stored: NDArray[np.bool_] | None = None
     """Memory only: the stored image label over the seen classes."""

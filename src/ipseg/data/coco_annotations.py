@@ -14,7 +14,7 @@ from unicodedata import normalize
 import numpy as np
 
 from ipseg.data.filed import as_name
-from ipseg.data.pictures import read_colours
+from ipseg.data.pictures import read_colors
 from ipseg.data.source import DataError, Mask
 from ipseg.errors import UserError
 from ipseg.files import read_plain
@@ -40,7 +40,7 @@ class Region:
     """Its class's mask value."""
     crowd: bool
     shape: Any
-    """Instances: polygons or run lengths. Panoptic: the number of its colour."""
+    """Instances: polygons or run lengths. Panoptic: the number of its color."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class CocoMasks:
 
     def _panoptic(self, path: Path, image: AnnotatedImage) -> Mask:
         """Colors are the numbers of segments: red + 256 green + 65536 blue. 0 is no segment."""
-        numbers = read_colours(path).astype(np.int64) @ np.array([1, 1 << 8, 1 << 16])
+        numbers = read_colors(path).astype(np.int64) @ np.array([1, 1 << 8, 1 << 16])
         values = {0: 0} | {region.shape: self._value(region) for region in image.regions}
         found, inverse = np.unique(numbers, return_inverse=True)
         for number in found.tolist():

@@ -19,23 +19,23 @@ from ipseg.data.filed import (
     require_folders,
 )
 from ipseg.data.maps import Maps, SaliencyFrom, SaliencySetting
-from ipseg.data.masks import Colour, ColourMasks, IndexMasks
+from ipseg.data.masks import Color, ColorMasks, IndexMasks
 from ipseg.data.source import Source
 from ipseg.errors import UserError, require_between
 from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
 TREE = """\
     PATH/
-      classes.txt    one name a line; line 1 is mask value 1 (0 is background, 255 is not labelled)
-                     for masks in colours each with its colour: cow 64 128 0, or cow #408000
+      classes.txt    one name a line; line 1 is mask value 1 (0 is background, 255 is not labeled)
+                     for masks in colors each with its color: cow 64 128 0, or cow #408000
       images/        NAME.jpg, .png, ...
-      masks/         NAME.png, one byte a pixel: the class; or colours
+      masks/         NAME.png, one byte a pixel: the class; or colors
       saliency/      NAME.png, not zero where something stands out (optional)
       train.txt      names of the training pictures, one a line, without suffix (optional, together with val.txt)
       val.txt        names of the validation pictures"""
 
 IGNORED = "ignore"
-"""In a list with colours: the name of the colour that is neither trained on nor counted."""
+"""In a list with colors: the name of the color that is neither trained on nor counted."""
 LABELME_IGNORED = "__ignore__"
 """What labelme calls it. Its lists begin with this and `_background_`, which would make them the classes 1 and 2."""
 
@@ -94,20 +94,20 @@ def _every_picture(root: Path, saliency: SaliencyFrom) -> FileSplit:
 
 
 def _classes(root: Path) -> tuple[tuple[str, ...], MaskReader]:
-    """The names in the list, and the way to read masks that goes with it: by colour if it has colours."""
+    """The names in the list, and the way to read masks that goes with it: by color if it has colors."""
     path = root / "classes.txt"
     lines = read_lines(path, root, TREE)
-    pairs = [_split_colour(line) for line in lines]
-    colours = [pair for pair in pairs if pair is not None]
-    if not colours:
+    pairs = [_split_color(line) for line in lines]
+    colors = [pair for pair in pairs if pair is not None]
+    if not colors:
         _require_classes(path, lines)
         return tuple(lines), IndexMasks(len(lines))
-    if len(colours) < len(lines):
-        raise UserError(f'{path}: "{lines[pairs.index(None)]}" has no colour, but "{colours[0][0]}" has one.')
-    colours = [(_meant(name), colour) for name, colour in colours]
-    names = [name for name, _ in colours if name not in (BACKGROUND, IGNORED)]
+    if len(colors) < len(lines):
+        raise UserError(f'{path}: "{lines[pairs.index(None)]}" has no color, but "{colors[0][0]}" has one.')
+    colors = [(_meant(name), color) for name, color in colors]
+    names = [name for name, _ in colors if name not in (BACKGROUND, IGNORED)]
     _require_classes(path, names)
-    return tuple(names), _colour_masks(path, names, colours)
+    return tuple(names), _color_masks(path, names, colors)
 
 
 def _meant(name: str) -> str:
@@ -115,10 +115,10 @@ def _meant(name: str) -> str:
     return BACKGROUND if is_background(name) else IGNORED if name == LABELME_IGNORED else name
 
 
-def _split_colour(line: str) -> tuple[str, Colour] | None:
-    """A name and its colour.
+def _split_color(line: str) -> tuple[str, Color] | None:
+    """A name and its color.
 
-    >>> _split_colour("dining table 64 128 0"), _split_colour("cow #408000"), _split_colour("cow")
+    >>> _split_color("dining table 64 128 0"), _split_color("cow #408000"), _split_color("cow")
     (('dining table', (64, 128, 0)), ('cow', (64, 128, 0)), None)
     """
     found = re.fullmatch(r"(.*\S)\s+(?:#([0-9a-fA-F]{6})|([0-9]{1,3})[\s,]+([0-9]{1,3})[\s,]+([0-9]{1,3}))", line)
@@ -129,22 +129,22 @@ def _split_colour(line: str) -> tuple[str, Colour] | None:
     return name, (red, green, blue)
 
 
-def _colour_masks(path: Path, names: Sequence[str], colours: Sequence[tuple[str, Colour]]) -> ColourMasks:
-    given = [*colours]
+def _color_masks(path: Path, names: Sequence[str], colors: Sequence[tuple[str, Color]]) -> ColorMasks:
+    given = [*colors]
     if BACKGROUND not in dict(given):
         given.append((BACKGROUND, (0, 0, 0)))
-    owner: dict[Colour, str] = {}
-    for name, colour in given:
-        if max(colour) > 255:
-            raise UserError(f"{path}: the colour of {name} is {colour}; red, green and blue are 0 to 255.")
-        if colour in owner:
+    owner: dict[Color, str] = {}
+    for name, color in given:
+        if max(color) > 255:
+            raise UserError(f"{path}: the color of {name} is {color}; red, green and blue are 0 to 255.")
+        if color in owner:
             raise UserError(
-                f"{path}: {owner[colour]} and {name} have the same colour {colour}. "
-                f"({BACKGROUND} is black where no line gives it another colour.)"
+                f"{path}: {owner[color]} and {name} have the same color {color}. "
+                f"({BACKGROUND} is black where no line gives it another color.)"
             )
-        owner[colour] = name
+        owner[color] = name
     values = {BACKGROUND: 0, IGNORED: IGNORE} | {name: value for value, name in enumerate(names, start=1)}
-    return ColourMasks(tuple((colour, values[name]) for name, colour in given))
+    return ColorMasks(tuple((color, values[name]) for name, color in given))
 
 
 def _require_classes(path: Path, names: Sequence[str]) -> None:
@@ -152,7 +152,7 @@ def _require_classes(path: Path, names: Sequence[str]) -> None:
         if is_background(name) or name == LABELME_IGNORED:
             raise UserError(
                 f'{path} names "{name}" as class {value}. Take that line out: background is mask value 0 and not '
-                "labelled is 255 without being named, and the first line is mask value 1."
+                "labeled is 255 without being named, and the first line is mask value 1."
             )
     most, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:

@@ -20,7 +20,7 @@ from ipseg.files import write_text
 
 VERSION = 1
 CLASSES = frozenset(range(1, 255))
-"""Values of classes; 0 is background, 255 is not labelled."""
+"""Values of classes; 0 is background, 255 is not labeled."""
 Reader = Callable[[Path], Mask]
 """Raises UserError for a mask that it cannot read. Its repr, or its name, says all that its answers depend on."""
 

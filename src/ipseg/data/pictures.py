@@ -27,9 +27,9 @@ STRIP = 1024
 DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
-"""Pillow stretches grey PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
-COLOURS = {"1": 1, "L": 1, "LA": 1, "P": 1, "PA": 1, "RGB": 3, "RGBA": 3, "RGBX": 3}
-"""Pillow's modes of bytes in which 0 is black, and how many of their bytes are colour: the rest is transparency."""
+"""Pillow stretches gray PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
+COLORS = {"1": 1, "L": 1, "LA": 1, "P": 1, "PA": 1, "RGB": 3, "RGBA": 3, "RGBX": 3}
+"""Pillow's modes of bytes in which 0 is black, and how many of their bytes are color: the rest is transparency."""
 TURNS = {
     2: Pillow.Transpose.FLIP_LEFT_RIGHT,
     3: Pillow.Transpose.ROTATE_180,
@@ -70,15 +70,15 @@ def _bytes(values: NDArray[Any], mode: str) -> Image:
 
 
 def read_labels(path: Path) -> Mask:
-    """(H, W) of bytes: a palette, grey or one-bit PNG."""
+    """(H, W) of bytes: a palette, gray or one-bit PNG."""
 
     def take(opened: Pillow.Image) -> Mask:
         _require_exact(path, opened)
         if opened.mode not in ("P", "L", "1"):
             raise UserError(
-                f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or grey): the class. "
-                "If its colours are the classes, use the data set `folder` and end each line of its classes.txt with "
-                'the colour ("cow 64 128 0").'
+                f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or gray): the class. "
+                "If its colors are the classes, use the data set `folder` and end each line of its classes.txt with "
+                'the color ("cow 64 128 0").'
             )
         packed = [str(tile[3]) for tile in getattr(opened, "tile", [])]  # gone once the pixels are read
         values = np.array(opened, dtype=np.uint8)
@@ -87,14 +87,14 @@ def read_labels(path: Path) -> Mask:
     return _read(path, "mask", take)
 
 
-def read_colours(path: Path) -> Image:
-    """(H, W, 3): the colours of a mask, an opaque one or one with a palette."""
+def read_colors(path: Path) -> Image:
+    """(H, W, 3): the colors of a mask, an opaque one or one with a palette."""
 
     def take(opened: Pillow.Image) -> Image:
         _require_exact(path, opened)
         if opened.mode in DEEP:
             raise UserError(
-                f"{path} has mode {opened.mode}; a mask in colours has one byte for each of red, green, blue."
+                f"{path} has mode {opened.mode}; a mask in colors has one byte for each of red, green, blue."
             )
         return np.array(opened.convert("RGB"))
 
@@ -102,17 +102,17 @@ def read_colours(path: Path) -> Image:
 
 
 def read_salient(path: Path) -> Saliency:
-    """(H, W): a saliency map, true where it is not 0 (with a palette: of another index), in any of its colours."""
+    """(H, W): a saliency map, true where it is not 0 (with a palette: of another index), in any of its colors."""
 
     def take(opened: Pillow.Image) -> Saliency:
         _require_exact(path, opened)
-        if opened.mode not in COLOURS:
+        if opened.mode not in COLORS:
             raise UserError(
-                f"{path} has mode {opened.mode}; a saliency map has bytes, grey or in colours, that are not zero where "
-                "something stands out. Save it anew as a grey PNG of 8 bits, or of 1."
+                f"{path} has mode {opened.mode}; a saliency map has bytes, gray or in colors, that are not zero where "
+                "something stands out. Save it anew as a gray PNG of 8 bits, or of 1."
             )
         values = np.array(opened)
-        salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLOURS[opened.mode]] != 0).any(axis=-1)
+        salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLORS[opened.mode]] != 0).any(axis=-1)
         return salient
 
     return _read(path, "saliency map", take)
@@ -121,7 +121,7 @@ def read_salient(path: Path) -> Saliency:
 def _require_exact(path: Path, opened: Pillow.Image) -> None:
     if opened.format in ("JPEG", "MPO"):
         raise UserError(
-            f"{path} is a JPEG, which mixes the values of neighbours. Save it anew as PNG, from the original."
+            f"{path} is a JPEG, which mixes the values of neighbors. Save it anew as PNG, from the original."
         )
 
 

@@ -32,7 +32,7 @@ class DataError(UserError):
 
 
 class Split(Protocol):
-    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labelled.
+    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labeled.
 
     The same index always gives the same picture, and several threads may ask at once (`training.workers`).
     """

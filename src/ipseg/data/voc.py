@@ -16,7 +16,7 @@ LISTS = "ImageSets/Segmentation"
 TREE = f"""\
     PATH/                        VOCdevkit/VOC2012
       JPEGImages/                NAME.jpg
-      {AUG}/      NAME.png, a palette: classes 1 to 20, 0 background, 255 not labelled
+      {AUG}/      NAME.png, a palette: classes 1 to 20, 0 background, 255 not labeled
                                  (VOC's masks and those of SBD; or SegmentationClass/, VOC's alone)
       {LISTS}/   train_aug.txt or train.txt, and val.txt: one name a line, without suffix
       saliency_map/              NAME.png, not zero where something stands out (optional)"""

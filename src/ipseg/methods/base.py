@@ -34,9 +34,9 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.memory import MemLabels
 from ipseg.data.source import DataConfig
 from ipseg.methods.labels import classes_present
-from ipseg.model.freezing import set_mode, trainable
-from ipseg.model.network import ModelConfig
-from ipseg.model.recording import Recorder
+from ipseg.models.freezing import set_mode, trainable
+from ipseg.models.network import ModelConfig
+from ipseg.models.recording import Recorder
 from ipseg.scenario.split import Step
 
 
@@ -76,7 +76,7 @@ class Method(ABC):
     step: Step
     """The running step, or the last one; set by `begin_step`."""
     recorder: Recorder | None = None
-    """Set while `evaluation.graphs` is on: `predict` calls parts of the network with model/recording.py `run`."""
+    """Set while `evaluation.graphs` is on: `predict` calls parts of the network with models/recording.py `run`."""
 
     def begin_step(self, step: Step) -> None:
         """Add heads for the step's classes, freeze, copy the teacher."""
@@ -159,7 +159,7 @@ class MethodConfig(ABC):
         return None
 
     def needs(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always act, whether they do, and when they would (engine/idle.py)."""
+        """Of settings that do not always act, whether they do, and when they would (training/idle.py)."""
         return {}
 
     def oracle(self) -> list[str]:

@@ -10,9 +10,9 @@ from ipseg.errors import UserError
 from ipseg.methods.base import ParameterGroup
 from ipseg.methods.labels import permanent_labels, temporary_labels
 from ipseg.methods.losses import pixel_bce
-from ipseg.model.freezing import freeze_norms, frozen_copy, set_mode, train_dropout, trainable
-from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN, Head
-from ipseg.model.network import Network
+from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, train_dropout, trainable
+from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN, Head
+from ipseg.models.network import Network
 from ipseg.scenario.split import Step
 
 CONFIDENCE = 0.7

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ipseg.methods.losses import everywhere, mean_over
-from ipseg.model.fusible import fusible
-from ipseg.model.precision import autocast_disabled
+from ipseg.models.fusible import fusible
+from ipseg.models.precision import autocast_disabled
 from ipseg.scenario.split import IGNORE
 
 

@@ -12,7 +12,7 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
-from ipseg.model.network import ModelConfig
+from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Step
 
 

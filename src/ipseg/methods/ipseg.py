@@ -26,13 +26,13 @@ from ipseg.methods.labels import classes_present, coupled_labels, sure_old_class
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import rehearsed
 from ipseg.methods.views import Views
-from ipseg.model.features import Features
-from ipseg.model.freezing import set_mode, train_dropout, trainable
-from ipseg.model.heads import Head
-from ipseg.model.initial import he_init
-from ipseg.model.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
-from ipseg.model.posterior import Posterior
-from ipseg.model.recording import run
+from ipseg.models.features import Features
+from ipseg.models.freezing import set_mode, train_dropout, trainable
+from ipseg.models.heads import Head
+from ipseg.models.initial import he_init
+from ipseg.models.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
+from ipseg.models.posterior import Posterior
+from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 

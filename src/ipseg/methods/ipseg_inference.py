@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from ipseg.methods.base import Prediction
-from ipseg.model.boxes import inside
-from ipseg.model.features import Features
-from ipseg.model.fusion import filter_noise, fuse
-from ipseg.model.gating import Gate
-from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
-from ipseg.model.moments import Moments
-from ipseg.model.network import Network, logits_of
-from ipseg.model.posterior import Posterior
-from ipseg.model.recording import Recorder, run
+from ipseg.models.boxes import inside
+from ipseg.models.features import Features
+from ipseg.models.fusion import filter_noise, fuse
+from ipseg.models.gating import Gate
+from ipseg.models.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
+from ipseg.models.moments import Moments
+from ipseg.models.network import Network, logits_of
+from ipseg.models.posterior import Posterior
+from ipseg.models.recording import Recorder, run
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """IPSeg with an LDA posterior: no part of the paper, and nearer to joint training.
 
 Instead of a network that every step trains on replayed images, the posterior is a linear discriminant a class, in
-closed form from streaming sums over all images that the steps have shown (model/moments.py). It forgets nothing and
+closed form from streaming sums over all images that the steps have shown (models/moments.py). It forgets nothing and
 needs no stored image. It also sees images with a copy of the pretrained backbone that the base step does not teach, and
 later heads begin with a decoder of their own.
 """
@@ -31,13 +31,13 @@ from ipseg.methods.decoupling import (
 from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores, predict
 from ipseg.methods.labels import classes_present, sure_old_classes
 from ipseg.methods.replay import plan_with_replay
-from ipseg.model.features import Features
-from ipseg.model.freezing import frozen_copy, set_mode
-from ipseg.model.fusion import fuse
-from ipseg.model.heads import Head
-from ipseg.model.moments import Moments
-from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of
-from ipseg.model.recording import run
+from ipseg.models.features import Features
+from ipseg.models.freezing import frozen_copy, set_mode
+from ipseg.models.fusion import fuse
+from ipseg.models.heads import Head
+from ipseg.models.moments import Moments
+from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of
+from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 

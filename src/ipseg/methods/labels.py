@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ipseg.model.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
+from ipseg.models.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.scenario.split import IGNORE
 
 
@@ -52,7 +52,7 @@ def sure_old_classes(logits: Tensor, least: float) -> Tensor:
     return (winner - PURE_BACKGROUND).clamp(min=0).where(best.sigmoid() >= least, 0)
 
 
-def where_unlabelled(found: Tensor, y: Tensor) -> Tensor:
+def where_unlabeled(found: Tensor, y: Tensor) -> Tensor:
     """(B, H, W): a model's labels where the annotation is background: what is annotated is not an old class."""
     return found.where(y == 0, 0).where(y != IGNORE, IGNORE)
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.model.fusible import fusible
-from ipseg.model.together import processes, summed
+from ipseg.models.fusible import fusible
+from ipseg.models.together import processes, summed
 from ipseg.scenario.split import IGNORE
 
 
@@ -55,5 +55,5 @@ def everywhere(count: Tensor) -> Tensor:
 
     Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
     """
-    team = processes()
-    return count.clamp(min=1) if team == 1 else (summed(count.float()) / team).clamp(min=1 / team)
+    size = processes()
+    return count.clamp(min=1) if size == 1 else (summed(count.float()) / size).clamp(min=1 / size)

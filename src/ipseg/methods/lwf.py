@@ -13,8 +13,8 @@ from ipseg.errors import require_at_least
 from ipseg.methods.distillation import distil, distil_sigmoid
 from ipseg.methods.losses import pixel_bce, pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
-from ipseg.model.boxes import inside
-from ipseg.model.network import ModelConfig
+from ipseg.models.boxes import inside
+from ipseg.models.network import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy, pseudo_labels, weighted_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
-from ipseg.model.boxes import touched
-from ipseg.model.network import ModelConfig
-from ipseg.model.softmax import Seen, SoftmaxNetwork
+from ipseg.models.boxes import touched
+from ipseg.models.network import ModelConfig
+from ipseg.models.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import IGNORE, Step
 
 
@@ -104,8 +104,8 @@ class Plop(SoftmaxMethod[PlopConfig]):
         entropies = ClassHistograms(old, OFFICIAL_BINS if official else BINS, self.thresholds.device)
         for batch in batches:
             logits = self.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
-            unlabelled = batch.inputs.labels[: batch.num_new] == 0
-            entropies.add(logits.argmax(1)[unlabelled], entropy(logits)[unlabelled] / divisor)
+            unlabeled = batch.inputs.labels[: batch.num_new] == 0
+            entropies.add(logits.argmax(1)[unlabeled], entropy(logits)[unlabeled] / divisor)
         found = entropies.official_thresholds() if official else entropies.medians()
         self.thresholds = divisor * found.clamp(min=self.config.least_threshold)
 

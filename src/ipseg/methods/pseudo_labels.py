@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ipseg.methods.losses import everywhere
-from ipseg.model.together import summed
+from ipseg.models.together import summed
 from ipseg.scenario.split import IGNORE
 
 BINS = 10_000
@@ -69,12 +69,12 @@ def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tens
     (old classes,), the entropy below which a class's label counts; above it the pixel is ignored. nu: (B,), 1 for a
     image without background: nothing in it is uncertain.
     """
-    unlabelled = labels == 0
+    unlabeled = labels == 0
     guess = old.argmax(1)
     sure = entropy(old) < thresholds[guess]
-    targets = torch.where(unlabelled, guess.where(sure, IGNORE), labels)
-    count = unlabelled.sum((1, 2))
-    nu = (unlabelled & sure).sum((1, 2)) / count.clamp(min=1)
+    targets = torch.where(unlabeled, guess.where(sure, IGNORE), labels)
+    count = unlabeled.sum((1, 2))
+    nu = (unlabeled & sure).sum((1, 2)) / count.clamp(min=1)
     return targets, nu.where(count > 0, 1)
 
 

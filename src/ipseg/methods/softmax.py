@@ -12,10 +12,10 @@ from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.freezing import frozen_copy, set_mode, trainable
-from ipseg.model.network import ModelConfig
-from ipseg.model.recording import run
-from ipseg.model.softmax import Seen, SoftmaxNetwork
+from ipseg.models.freezing import frozen_copy, set_mode, trainable
+from ipseg.models.network import ModelConfig
+from ipseg.models.recording import run
+from ipseg.models.softmax import Seen, SoftmaxNetwork
 from ipseg.scenario.split import Step
 
 

@@ -15,11 +15,11 @@ from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.labels import coupled_labels, sure_old_classes
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
-from ipseg.model.features import Features
-from ipseg.model.freezing import freeze_norms, frozen_copy, set_mode, trainable
-from ipseg.model.heads import PURE_BACKGROUND, UNKNOWN
-from ipseg.model.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
-from ipseg.model.recording import run
+from ipseg.models.features import Features
+from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, trainable
+from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN
+from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
+from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 

@@ -165,7 +165,7 @@ def grid(rows: list[list[Image.Image]], column_titles: Sequence[str], row_titles
 
 
 def heatmap(values: NDArray[np.floating]) -> Image.Image:
-    """Values from 0 (dark) to 1 (light) in colors; light grey where there is no value (NaN)."""
+    """Values from 0 (dark) to 1 (light) in colors; light gray where there is no value (NaN)."""
     import matplotlib as mpl
 
     if values.ndim != 2:

@@ -1,4 +1,4 @@
-"""One color for each class in every label map, figure and page: black background, light grey for ignored pixels."""
+"""One color for each class in every label map, figure and page: black background, light gray for ignored pixels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What stands out, without a trained model: that which no path from the border reaches without crossing an edge.
 
 Three steps, at a working size of 64 pixels. The minimum barrier distance to the border (Zhang et al., ICCV 2015) is
-small wherever some path from the border keeps to nearly one colour: ground, sky, walls. Its high values, weighed
-towards the centre, are a first guess. The colours inside and outside of the guess then decide about each pixel again,
+small wherever some path from the border keeps to nearly one color: ground, sky, walls. Its high values, weighed
+towards the center, are a first guess. The colors inside and outside of the guess then decide about each pixel again,
 which gives objects that touch the border a chance.
 """
 
@@ -20,26 +20,26 @@ SIDE = 64
 """The longer side at which all is computed."""
 LEAST_CONTRAST = 10.0
 """The largest barrier must be higher, in the units of Lab (black and white differ by 100): noise is no object."""
-CENTRE = 0.35
+CENTER = 0.35
 """How wide objects are believed to lie around the middle: the deviation, as a share of the side."""
 SOFTNESS = 6.0
 """How steeply the first guess goes from ground to object."""
 FIRST_GUESS = 0.5
-"""How much the first guess counts beside the colours."""
+"""How much the first guess counts beside the colors."""
 BINS = 12
-"""Of the colour histograms, on each axis of Lab."""
+"""Of the color histograms, on each axis of Lab."""
 
 
 def salient(image: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """(H, W), true where something stands out of an (H, W, 3) RGB picture. The same picture gives the same map."""
     height, width = image.shape[:2]
-    colours = lab(_shrunk(image))
-    barrier = minimum_barrier(colours).sum(-1)
+    colors = lab(_shrunk(image))
+    barrier = minimum_barrier(colors).sum(-1)
     if barrier.max() < LEAST_CONTRAST:
         return np.zeros((height, width), dtype=bool)
-    guess = _stretched(_smooth(barrier) * _centre(*barrier.shape))
+    guess = _stretched(_smooth(barrier) * _center(*barrier.shape))
     guess = _sigmoid(SOFTNESS * (guess - otsu(guess)))
-    chance = _stretched(by_colour(colours, guess))
+    chance = _stretched(by_color(colors, guess))
     large = Pillow.fromarray(chance).resize((width, height), Pillow.Resampling.BILINEAR)
     return np.asarray(large) > otsu(chance)
 
@@ -76,9 +76,9 @@ def _sweep(channels: Floats, distance: Floats, highest: Floats, lowest: Floats) 
         np.copyto(lowest[row], low, where=better)
 
 
-def by_colour(colours: Floats, guess: Floats) -> Floats:
-    """(H, W) in 0-1: how much likelier a pixel's colour is inside of the guess than outside, and the guess itself."""
-    scaled = (colours / [100, 120, 120] + [0, 0.5, 0.5]) * BINS
+def by_color(colors: Floats, guess: Floats) -> Floats:
+    """(H, W) in 0-1: how much likelier a pixel's color is inside of the guess than outside, and the guess itself."""
+    scaled = (colors / [100, 120, 120] + [0, 0.5, 0.5]) * BINS
     lightness, a, b = np.moveaxis(np.clip(scaled, 0, BINS - 1).astype(np.intp), -1, 0)
     place = (lightness * BINS + a) * BINS + b
     inside, outside = (_histogram(place, weights)[place] for weights in (guess, 1 - guess))
@@ -88,7 +88,7 @@ def by_colour(colours: Floats, guess: Floats) -> Floats:
 
 
 def _histogram(place: NDArray[np.intp], weights: Floats) -> Floats:
-    """Shares of the colours, neighbours blended, so that a colour beside one that was seen is no surprise."""
+    """Shares of the colors, neighbors blended, so that a color beside one that was seen is no surprise."""
     counts = np.bincount(place.ravel(), weights.ravel(), BINS**3).reshape(BINS, BINS, BINS)
     for axis in range(3):
         padded = np.moveaxis(np.pad(counts, [(1, 1) if axis == i else (0, 0) for i in range(3)]), axis, 0)
@@ -126,8 +126,8 @@ def _shrunk(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BOX))
 
 
-def _centre(height: int, width: int) -> Floats:
-    down, across = (((np.arange(n) + 0.5) / n - 0.5) / CENTRE for n in (height, width))
+def _center(height: int, width: int) -> Floats:
+    down, across = (((np.arange(n) + 0.5) / n - 0.5) / CENTER for n in (height, width))
     return np.exp(-0.5 * (down[:, None] ** 2 + across**2)).astype(np.float32)
 
 

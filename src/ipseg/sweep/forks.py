@@ -16,11 +16,11 @@ import torch
 
 from ipseg.data.parallel import FORKS, when_parent_ends
 from ipseg.data.source import Source
-from ipseg.engine.experiment import run
-from ipseg.engine.recipe import Recipe
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
 from ipseg.files import appending, require_no_link
 from ipseg.sweep.launchers import Handle
+from ipseg.training.experiment import run
+from ipseg.training.recipe import Recipe
 from ipseg.visible import visible
 
 
@@ -32,7 +32,7 @@ class ForkLauncher:
     def __init__(self, out: Path, recipes: Mapping[str, Recipe], source: Source) -> None:
         self.out, self.recipes, self.source = out, recipes, source
         self.threads = max(1, (os.cpu_count() or 1) // len(recipes))
-        # A fork inherits modules and images. A process that has initialised CUDA must not be forked.
+        # A fork inherits modules and images. A process that has initialized CUDA must not be forked.
         forked = FORKS and not torch.cuda.is_available()
         self.context = multiprocessing.get_context("fork" if forked else "spawn")
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ipseg.config import Settings, flat, read_yaml, to_dict
-from ipseg.engine.recipe import make_recipe
-from ipseg.engine.recipe_files import lay_over, with_base
 from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import Setting
+from ipseg.training.recipe import make_recipe
+from ipseg.training.recipe_files import lay_over, with_base
 
 AXES = ("runs", "scenarios", "seeds", "vary", "without")
 KEYS = ("base", "set", "seeded", "slurm", "also", *AXES)

@@ -177,18 +177,18 @@ class ForeignJob:
     """A run whose log is locked: another sweep, or one that was killed, has started it."""
 
     file: IO[bytes]
-    cancelled: bool = False
+    canceled: bool = False
 
     def poll(self) -> str | None:
         """RETRY once the lock is gone."""
-        if not (self.file.closed or self.cancelled or _lock(self.file)):
+        if not (self.file.closed or self.canceled or _lock(self.file)):
             return None
         self.file.close()
         return RETRY
 
     def cancel(self, *, kill: bool) -> None:
         """It is not ours to stop; only the waiting ends."""
-        self.cancelled = True
+        self.canceled = True
 
 
 def _lock(file: IO[bytes]) -> bool:

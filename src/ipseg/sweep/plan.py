@@ -17,13 +17,13 @@ from rich.text import Text
 
 from ipseg.config import Settings, flat, to_dict
 from ipseg.data.source import Source
-from ipseg.engine.base_step import base_step
-from ipseg.engine.folder import FREE, RunFolder
-from ipseg.engine.recipe import Recipe, make_recipe
-from ipseg.engine.recipe_files import with_changes
 from ipseg.errors import UserError, unknown
 from ipseg.files import require_no_link
 from ipseg.sweep.grid import Grid, GridRun, format_value
+from ipseg.training.base_step import base_step
+from ipseg.training.folder import FREE, RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.recipe_files import with_changes
 
 STATES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
 

@@ -16,10 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.engine.folder import RunFolder
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
 from ipseg.report.compare import percent
+from ipseg.training.folder import RunFolder
 
 if TYPE_CHECKING:
     from ipseg.sweep.schedule import Job, State

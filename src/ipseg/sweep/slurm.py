@@ -31,7 +31,7 @@ POLL_SECONDS = 5.0
 GRACE_SECONDS = 5.0
 """Until the result of an ended job shows in a shared file system."""
 CANCEL_SECONDS = 60.0
-"""Until a job that is still there is cancelled again. SLURM gives a run 30 seconds to save its state."""
+"""Until a job that is still there is canceled again. SLURM gives a run 30 seconds to save its state."""
 
 
 @dataclass
@@ -246,7 +246,7 @@ class SlurmJob:
     since: float = field(default_factory=time.monotonic)
     _code: int | str | None = None
     _ended: float = 0.0
-    _cancelled: float = 0.0
+    _canceled: float = 0.0
 
     def poll(self) -> int | str | None:
         """Its exit code; 1 if SLURM ended it; RETRY if it never started because the job before it failed."""
@@ -260,7 +260,7 @@ class SlurmJob:
         except (OSError, ValueError):  # not written, or not yet visible in a shared file system
             pass
         if not (self.queue.ended(self.job.job_id, self.since) if self.queue else self.job.done()):
-            if self._cancelled and time.monotonic() - self._cancelled > CANCEL_SECONDS:
+            if self._canceled and time.monotonic() - self._canceled > CANCEL_SECONDS:
                 self.cancel(kill=False)  # it had just requeued itself, which outlives a scancel
             return None
         self._ended = self._ended or time.monotonic()
@@ -270,5 +270,5 @@ class SlurmJob:
 
     def cancel(self, *, kill: bool) -> None:
         """SLURM sends SIGTERM, and kills after a while."""
-        self._cancelled = time.monotonic()
+        self._canceled = time.monotonic()
         self.job.cancel(check=False)  # it may have ended meanwhile

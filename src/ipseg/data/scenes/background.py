@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ipseg.data.scenes.texture import Array, Colour, Palette, blend, choose, cloudy, hsv, texture
+from ipseg.data.scenes.texture import Array, Color, Palette, blend, choose, cloudy, hsv, texture
 
 Size = tuple[int, int]
 
@@ -91,8 +91,8 @@ def _sky(rng: np.random.Generator, size: Size, palette: Palette) -> Array:
     return canvas
 
 
-def _earth(rng: np.random.Generator, palette: Palette) -> Colour:
-    """Grass, sand or soil, or any colour of the picture: green must not mean ground."""
+def _earth(rng: np.random.Generator, palette: Palette) -> Color:
+    """Grass, sand or soil, or any color of the picture: green must not mean ground."""
     if rng.uniform() < 0.5:
         return hsv(
             rng.choice([0.08, 0.11, 0.22, 0.28, 0.34]) + rng.normal(0, 0.02),
@@ -102,10 +102,10 @@ def _earth(rng: np.random.Generator, palette: Palette) -> Colour:
     return palette.soft(rng, 0.35, 0.85)
 
 
-def _near(colour: Colour, other: Colour, rng: np.random.Generator) -> Colour:
-    """A neighbour of a colour: patterns on walls and floors are quieter than those on things, mostly."""
+def _near(color: Color, other: Color, rng: np.random.Generator) -> Color:
+    """A neighbor of a color: patterns on walls and floors are quieter than those on things, mostly."""
     share = np.float32(rng.uniform(0.2, 0.6))
-    return (1 - share) * colour + share * other
+    return (1 - share) * color + share * other
 
 
 def _ridge(rng: np.random.Generator, width: int, bends: int) -> Array:
@@ -124,13 +124,13 @@ def _depth(rng: np.random.Generator, size: Size, horizon: float) -> Array:
     return share
 
 
-def _fill(canvas: Array, below: Array, colour: Array) -> None:
+def _fill(canvas: Array, below: Array, color: Array) -> None:
     """Paint where `below`, the distance under an edge in pixels, is positive; the edge itself is smooth."""
     share = np.clip(below + 0.5, 0, 1)
-    canvas += share * (colour - canvas)
+    canvas += share * (color - canvas)
 
 
-def _grass(canvas: Array, rng: np.random.Generator, horizon: float, colour: Colour) -> None:
+def _grass(canvas: Array, rng: np.random.Generator, horizon: float, color: Color) -> None:
     """Short strokes that lean with the wind, longer towards the viewer."""
     height, width = canvas.shape[1:]
     layer = Image.new("L", (2 * width, 2 * height))
@@ -143,7 +143,7 @@ def _grass(canvas: Array, rng: np.random.Generator, horizon: float, colour: Colo
     for x, y, length, lean, fill in zip(xs, ys, lengths, leans, strength, strict=True):
         pen.line((2 * x, 2 * y, 2 * (x + lean * length), 2 * (y - length)), fill=int(fill), width=max(2, width // 64))
     share = np.asarray(layer.reduce(2), dtype=np.float32) / 255
-    canvas += share * (colour * np.float32(rng.uniform(0.6, 1.1)) - canvas)
+    canvas += share * (color * np.float32(rng.uniform(0.6, 1.1)) - canvas)
 
 
 _PLACES: tuple[Callable[[np.random.Generator, Size, Palette], tuple[Array, float]], ...]

@@ -1,7 +1,7 @@
-"""Figures: what an object is made of, before it has a place, a size or a colour.
+"""Figures: what an object is made of, before it has a place, a size or a color.
 
 A figure is a list of polygons in a plane of about -1..1 (y points down), painted one over the other. Each names the
-tone it is filled with; which colours and textures the tones become is decided elsewhere, alike for every class. So a
+tone it is filled with; which colors and textures the tones become is decided elsewhere, alike for every class. So a
 class is its shape.
 """
 

@@ -1,4 +1,4 @@
-"""From a figure to pixels: colours, light and shadow, and the way onto the canvas."""
+"""From a figure to pixels: colors, light and shadow, and the way onto the canvas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINER = 3  # outlines are drawn this many times larger and then reduced: smooth 
 class Sprite:
     """A painted figure on its own small canvas."""
 
-    colour: Array
+    color: Array
     """(3, h, w), 0 to 255."""
     alpha: Array
     """(h, w), 0 outside to 1 inside."""
@@ -50,17 +50,17 @@ def _meet(start: int, length: int, limit: int) -> tuple[slice, slice]:
 
 
 def paint(figure: Figure, extent: float, palette: Palette, light: float, rng: np.random.Generator) -> Sprite:
-    """Colour a posed figure `extent` pixels large, lit from the direction `light` (radians)."""
+    """Color a posed figure `extent` pixels large, lit from the direction `light` (radians)."""
     tones = _tones(figure, extent)
     height, width = tones.size[1] // FINER, tones.size[0] // FINER
     drawn = np.asarray(tones)
     cover = {tone: _cover(drawn == tone) for tone in sorted({part.tone for part in figure} - {HOLE})}
     alpha = np.minimum(sum(cover.values(), start=np.zeros((height, width), np.float32)), 1)
-    colour = np.zeros((3, height, width), np.float32)
+    color = np.zeros((3, height, width), np.float32)
     for tone, share in cover.items():
-        colour += share * _coat(tone, (height, width), extent, palette, rng)
-    colour *= _relief(alpha, extent, light) / np.maximum(alpha, np.float32(1e-3))
-    return Sprite(colour, alpha)
+        color += share * _coat(tone, (height, width), extent, palette, rng)
+    color *= _relief(alpha, extent, light) / np.maximum(alpha, np.float32(1e-3))
+    return Sprite(color, alpha)
 
 
 def _tones(figure: Figure, extent: float) -> Image.Image:
@@ -115,7 +115,7 @@ def _slope(values: Array) -> Array:
 def put(canvas: Array, sprite: Sprite, window: Window) -> None:
     """Lay the sprite over the canvas."""
     patch = canvas[:, *window.canvas]
-    patch += sprite.alpha[window.sprite] * (sprite.colour[:, *window.sprite] - patch)
+    patch += sprite.alpha[window.sprite] * (sprite.color[:, *window.sprite] - patch)
 
 
 def cast_shadow(canvas: Array, bottom: float, center: float, half_width: float, light: float) -> None:

@@ -1,4 +1,4 @@
-"""Colours and textures. Look-alikes, clutter and backgrounds share them, so that colour alone gives no class away."""
+"""Colors and textures. Look-alikes, clutter and backgrounds share them, so that color alone gives no class away."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from PIL import Image
 
 T = TypeVar("T")
 Array = npt.NDArray[np.float32]
-Colour = npt.NDArray[np.float32]
-"""Red, green and blue, 0 to 255, as (3, 1, 1): colour comes first, so that numpy walks along rows and not in threes."""
+Color = npt.NDArray[np.float32]
+"""Red, green and blue, 0 to 255, as (3, 1, 1): color comes first, so that numpy walks along rows and not in threes."""
 
 
-def hsv(hue: float, saturation: float, value: float) -> Colour:
-    """A colour; the hue may run past 1 and the other two are clipped."""
+def hsv(hue: float, saturation: float, value: float) -> Color:
+    """A color; the hue may run past 1 and the other two are clipped."""
     rgb = colorsys.hsv_to_rgb(hue % 1.0, min(max(saturation, 0.0), 1.0), min(max(value, 0.0), 1.0))
     return np.array(rgb, dtype=np.float32).reshape(3, 1, 1) * np.float32(255)
 
@@ -29,14 +29,14 @@ _PLEASANT = ([0.0, 0.14, 0.36, 0.50, 0.74, 0.86, 1.0], [0.0, 0.07, 0.15, 0.32, 0
 """From even steps to hues: more reds, ochres and blues, fewer of the greens and violets that fill the HSV circle."""
 
 
-OWN_COLOURS = 0.75
-"""How often a thing has the colours of its pair."""
+OWN_COLORS = 0.75
+"""How often a thing has the colors of its pair."""
 FIRST_HUE, OWN_HUE = 0.08, 0.618
 """The first pair is brown; the next ones lie a golden section apart on the circle, which keeps any number spread."""
 
 
 class Palette:
-    """The colours of one picture: a few hues that go together, for everything in it."""
+    """The colors of one picture: a few hues that go together, for everything in it."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         first, step = rng.uniform(), rng.choice([0.08, 0.21, 0.33])
@@ -45,30 +45,30 @@ class Palette:
         self.vivid = rng.uniform(0.75, 1.1)
 
     def of_pair(self, pair: int, rng: np.random.Generator) -> Palette:
-        """The colours of a thing in this picture: mostly its pair's own, as cows and horses are brown, sometimes any.
+        """The colors of a thing in this picture: mostly its pair's own, as cows and horses are brown, sometimes any.
 
-        Look-alikes share them, so that colour may tell which pair it is, and never which of the two.
+        Look-alikes share them, so that color may tell which pair it is, and never which of the two.
         """
         own = copy(self)
-        if rng.uniform() < OWN_COLOURS:
+        if rng.uniform() < OWN_COLORS:
             own.hues = FIRST_HUE + OWN_HUE * pair + rng.normal(0, 0.04, 2)
         return own
 
-    def strong(self, rng: np.random.Generator) -> Colour:
-        """The colour of a thing."""
+    def strong(self, rng: np.random.Generator) -> Color:
+        """The color of a thing."""
         hue = self.hues[rng.integers(len(self.hues))]
         return hsv(hue, self.vivid * rng.beta(3.0, 2.0), rng.uniform(0.5, 1.0))
 
-    def soft(self, rng: np.random.Generator, low: float = 0.5, high: float = 0.95) -> Colour:
-        """The colour of a wall, a field, a cloth: calmer, but of the same hues."""
+    def soft(self, rng: np.random.Generator, low: float = 0.5, high: float = 0.95) -> Color:
+        """The color of a wall, a field, a cloth: calmer, but of the same hues."""
         hue = self.hues[rng.integers(len(self.hues))]
         return hsv(hue, self.vivid * rng.uniform(0.08, 0.45), rng.uniform(low, high))
 
-    def dark(self, rng: np.random.Generator) -> Colour:
+    def dark(self, rng: np.random.Generator) -> Color:
         """Nearly black, with a tint."""
         return hsv(self.hues[rng.integers(len(self.hues))], rng.uniform(0.2, 0.6), rng.uniform(0.12, 0.30))
 
-    def light(self, rng: np.random.Generator) -> Colour:
+    def light(self, rng: np.random.Generator) -> Color:
         """Nearly white, with a tint."""
         return hsv(self.hues[rng.integers(len(self.hues))], rng.uniform(0.03, 0.22), rng.uniform(0.86, 1.0))
 
@@ -81,7 +81,7 @@ def cloudy(rng: np.random.Generator, height: int, width: int, grain: float) -> A
 
 
 def texture(rng: np.random.Generator, height: int, width: int, extent: float) -> Array:
-    """A random pattern for something `extent` pixels large: (height, width), from 0 (first colour) to 1 (second)."""
+    """A random pattern for something `extent` pixels large: (height, width), from 0 (first color) to 1 (second)."""
     return choose(rng, _PATTERNS, _WEIGHTS)(rng, height, width, extent)
 
 
@@ -90,8 +90,8 @@ def choose(rng: np.random.Generator, among: Sequence[T], chances: Sequence[float
     return among[min(bisect(list(accumulate(chances)), rng.random()), len(among) - 1)]
 
 
-def blend(first: Colour, second: Colour, share: Array) -> Array:
-    """(3, height, width): the first colour where the share is 0, the second where it is 1."""
+def blend(first: Color, second: Color, share: Array) -> Array:
+    """(3, height, width): the first color where the share is 0, the second where it is 1."""
     return first + share * (second - first)
 
 
@@ -146,7 +146,7 @@ def _patches(rng: np.random.Generator, height: int, width: int, extent: float) -
 
 
 def _period(rng: np.random.Generator, extent: float) -> float:
-    return max(extent * float(rng.uniform(0.1, 0.3)), 3.5)  # finer than a few pixels would only be grey
+    return max(extent * float(rng.uniform(0.1, 0.3)), 3.5)  # finer than a few pixels would only be gray
 
 
 def _soft_step(values: Array, threshold: float, steepness: float = 3.0) -> Array:

@@ -1,1 +1,0 @@
-"""What runs the learning: experiment, step, batch; optimiser, precision, devices, checkpoints."""

@@ -1,0 +1,75 @@
+"""DeepLabV3 with one softmax over all classes: encoder, one point-wise classifier a step, bilinear enlarging."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from ipseg.models.features import Canvas
+from ipseg.models.heads import Trunk
+from ipseg.models.network import Encoder, ModelConfig
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The outputs of one pass."""
+
+    stages: tuple[Tensor, ...]
+    """The backbone's four stages, finest first."""
+    decoded: Tensor
+    """(B, width, h, w): the classifiers' input, without dropout: the decoder's output or, with a trunk, the trunk's."""
+    logits: Tensor
+    """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
+    canvas: Canvas
+
+    def enlarged(self) -> Tensor:
+        """(B, 1 + C, H, W) logits at the size of the images."""
+        return self.canvas.enlarge(self.logits)
+
+
+class SoftmaxNetwork(nn.Module):
+    """Logits of background and every class, concatenated over the steps' classifiers.
+
+    trunk: put one trunk of IPSeg's heads before the classifiers, which brings the finer stages in.
+    """
+
+    def __init__(self, config: ModelConfig, *, trunk: bool = False, pretrained: bool = True) -> None:
+        super().__init__()
+        self.encoder = Encoder(replace(config, decoder_dropout=0.0), pretrained=pretrained)
+        self.dropout = nn.Dropout(config.decoder_dropout)  # here, for losses compare the decoder's output without it
+        self.trunk = Trunk(self.encoder.backbone.channels[:3], config.width, config.width) if trunk else None
+        self.width = config.width
+        self.classifiers = nn.ModuleList()
+
+    def add_step(self, outputs: int) -> None:
+        """Add a step's classifier."""
+        classifier = nn.Conv2d(self.width, outputs, 1)
+        self.classifiers.append(classifier.to(next(self.encoder.parameters()).device))
+
+    @torch.no_grad()
+    def share_background(self) -> None:
+        """Let the newest classes start as the background, which shares its probability with them evenly (MiB).
+
+        They have the background's weights, and they and it the background's bias less log(|new| + 1). The other
+        classes' probabilities stay as they were, so the old model and the new one begin by agreeing.
+        """
+        first, new = self.classifiers[0], self.classifiers[-1]
+        assert isinstance(first, nn.Conv2d)
+        assert isinstance(new, nn.Conv2d)
+        assert first.bias is not None
+        assert new.bias is not None
+        new.weight.copy_(first.weight[:1].expand_as(new.weight))
+        first.bias[0] -= math.log(new.out_channels + 1)
+        new.bias.copy_(first.bias[0])
+
+    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
+        """images: (B, 3, H, W) in 0-1, any size. boxes: where the images lie; by default they fill the canvas."""
+        features = self.encoder(images, boxes)
+        decoded, shared = features.decoded, self.dropout(features.decoded)
+        if self.trunk is not None:
+            decoded = shared = self.trunk(shared, features.stages)
+        logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
+        return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas)

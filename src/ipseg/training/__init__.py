@@ -1,0 +1,1 @@
+"""What runs the learning: experiment, step, batch; optimizer, precision, devices, checkpoints."""

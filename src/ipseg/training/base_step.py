@@ -1,0 +1,98 @@
+"""What the first steps of a run depend on: runs that agree in it learn the same weights, so one of them is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipseg.config import to_dict
+from ipseg.errors import UserError
+from ipseg.scenario.split import Scenario
+from ipseg.training.folder import FREE, RunFolder
+from ipseg.training.recipe import Recipe, TrainingConfig, make_recipe
+
+
+def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
+    """Plain values. Memory, evaluation and what acts in later steps alone are not among them."""
+    first = scenario.steps[0]
+    return {
+        "data": to_dict(recipe.data),
+        "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes pictures from learning
+        "model": to_dict(recipe.model),
+        "method": recipe.method.base_settings(),
+        "training": _at_the_base_step(recipe.training),
+        "seed": recipe.seed,
+        "deterministic": recipe.deterministic,
+        "classes": list(first.new),
+        "left_out": _left_out(scenario, 1),
+    }
+
+
+def _left_out(scenario: Scenario, steps: int) -> list[list[str]]:
+    """The classes whose pictures each step does without. In overlap there are none: they are background there."""
+    return [sorted(step.future) for step in scenario.steps[:steps]] if scenario.setting == "disjoint" else []
+
+
+def _at_the_base_step(training: TrainingConfig) -> dict[str, Any]:
+    values = to_dict(training.at(0))
+    later = {key for key in values if key.startswith("later_")}
+    return {key: value for key, value in values.items() if key not in later and f"training.{key}" not in FREE}
+
+
+# ---- taken from another run -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SharedBase:
+    """The first steps of another run."""
+
+    folder: RunFolder
+    steps: int
+    whole: bool
+    """Also what they remembered and measured is what this run's settings would. If not, it is made anew."""
+
+
+def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
+    """`init: RUN@K`: the steps up to K of a run that would be learned alike, the rates of training apart."""
+    if recipe.init is None:
+        return None
+    path, at, number = recipe.init.rpartition("@")
+    if not at or not number.isdecimal():
+        raise UserError(f'init is "{recipe.init}"; it must be RUN@STEP, for example runs/base@0.')
+    folder, steps = RunFolder.open(Path(path)), int(number) + 1
+    if folder.finished() < steps:
+        raise UserError(f"init: {path} has finished {folder.finished()} steps; step {number} is not among them.")
+    theirs = make_recipe(folder.settings())
+    given = folder.scenario(theirs)
+    differing = _differing(theirs, recipe, steps) + _dealt_otherwise(given, scenario, steps)
+    if differing:
+        raise UserError(f"init: {path} has other {', '.join(differing)} in its steps 0 to {number}.")
+    whole = _after_learning(theirs, given, steps) == _after_learning(recipe, scenario, steps)
+    return SharedBase(folder, steps, whole)
+
+
+def _differing(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
+    one, other = theirs.method, ours.method
+    alike = one.name == other.name or (steps == 1 and one.base_settings() == other.base_settings())
+    differs = {
+        "data": theirs.data != ours.data,
+        "held-out pictures": theirs.evaluation.held_out != ours.evaluation.held_out,
+        "network": theirs.model != ours.model,
+        "method": not alike,
+        "oracle settings": steps > 1 and list(theirs.oracle()) != list(ours.oracle()),  # a result must say them
+    }
+    return [what for what, apart in differs.items() if apart]
+
+
+def _dealt_otherwise(theirs: Scenario, ours: Scenario, steps: int) -> list[str]:
+    learned = [[step.new for step in scenario.steps[:steps]] for scenario in (theirs, ours)]
+    if learned[0] != learned[1]:
+        return ["classes"]
+    return ["pictures (overlap or disjoint)"] if _left_out(theirs, steps) != _left_out(ours, steps) else []
+
+
+def _after_learning(recipe: Recipe, scenario: Scenario, steps: int) -> tuple[object, ...]:
+    """What decides, weights apart, what a step remembers and measures."""
+    ignored = [set(step.future) for step in scenario.steps[:steps]] if scenario.unseen == "ignore" else []
+    return recipe.method, recipe.memory, recipe.evaluation, ignored, recipe.seed

@@ -1,0 +1,220 @@
+"""The whole story of a run, top-down: learn every step of a scenario, one after the other, and measure after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ipseg.data.batch import Sample
+from ipseg.data.loader import BatchLoader, cache_limit
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
+from ipseg.data.memory_io import load_memory, save_memory
+from ipseg.data.memory_update import update
+from ipseg.data.source import Source
+from ipseg.data.step_dataset import StepDataset
+from ipseg.errors import Interrupted, UserError, require_at_least
+from ipseg.evaluation.results import RunResult, StepResult
+from ipseg.methods.base import Method
+from ipseg.methods.labels import where_unlabeled
+from ipseg.progress import Meter, silence
+from ipseg.scenario.split import Scenario, Step
+from ipseg.training.distributed import DistributedContext, distributed
+from ipseg.training.evaluate import evaluate
+from ipseg.training.folder import RunFolder
+from ipseg.training.follower import Follower
+from ipseg.training.progress import Clock
+from ipseg.training.recipe import Recipe
+from ipseg.training.start import begin, load, make_start
+from ipseg.training.system import many_sizes
+from ipseg.training.trainer import stop_request, train_step
+
+AfterStep = Callable[[Method, Step, StepResult], None]
+
+
+def run(
+    recipe: Recipe,
+    path: Path,
+    *,
+    resume: bool = False,
+    source: Source | None = None,
+    quiet: bool = False,
+    steps: int | None = None,
+    after_step: AfterStep = lambda _method, _step, _result: None,
+) -> RunResult:
+    """Learn a recipe's scenario in a folder, or its first `steps` alone.
+
+    source: shares pictures that another run has already read.
+    """
+    require_at_least("--steps", 1 if steps is None else steps, 1)
+    recipe.require_trainable()
+    with distributed(recipe.device, recipe.training.batch_size) as dist, silence(wanted=quiet or not dist.is_main):
+        folder = (RunFolder if dist.is_main else Follower).check(path, recipe, resume=resume)
+        require_alone(recipe, dist)
+        if folder.begun:
+            scenario = folder.scenario(recipe)
+            if folder.finished() >= min(len(scenario.steps), steps or len(scenario.steps)):  # its data may be gone
+                with folder.held():
+                    return conclude(recipe, folder, scenario)
+        return _run(recipe, folder, source or recipe.source(), dist, steps, after_step)
+
+
+def require_alone(recipe: Recipe, dist: DistributedContext) -> None:
+    """Raise if iterations are to be recorded by several processes: nobody has seen that work yet."""
+    if recipe.training.graphs and dist.size > 1 and dist.device.type == "cuda":
+        raise UserError(
+            f"training.graphs records the work of one process, and there are {dist.size}. Set it to false: "
+            "--set training.graphs=false"
+        )
+
+
+def _run(
+    recipe: Recipe,
+    folder: RunFolder,
+    source: Source,
+    dist: DistributedContext,
+    steps: int | None,
+    after_step: AfterStep,
+) -> RunResult:
+    start = make_start(recipe, folder, source, dist.device)
+    scenario, method = start.scenario, start.method
+    dist.barrier()  # nobody may find what another has begun to write
+    folder.create(recipe, scenario)
+    with folder.held():
+        if start.base:
+            folder.take_from(start.base.folder, start.base.steps, whole=start.base.whole)
+            if start.base.whole:
+                folder.write_results(summarize(recipe, folder, scenario))  # a run that fails later has a row, too
+        dist.barrier()
+        for view in start.views:
+            if steps is not None and view.step.index >= steps:
+                break
+            if view is not start.views[0]:
+                begin(method, recipe, view.step, dist.device)
+            memory, clock = remembered(recipe, folder, view), Clock()
+            learn(method, recipe, view, memory, folder, dist, clock)
+            if dist.is_main:
+                remember(method, recipe, view, memory, folder, dist.device)
+            clock.passed("remember")
+            result = measure(method, recipe, source, scenario, view.step, dist)
+            clock.passed("measure")
+            folder.log(event="step", step=view.step.index, seconds=clock.seconds)
+            folder.write_results(summarize(recipe, folder, scenario, result))
+            folder.finish_step(view.step.index, result)  # last: a sweep goes on with no run whose steps are whole
+            dist.barrier()
+            after_step(method, view.step, result)
+        return conclude(recipe, folder, scenario)
+
+
+def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:
+    """The whole run's results. Steps may all have been taken from another run, or been measured before a kill."""
+    results = summarize(recipe, folder, scenario)
+    folder.write_results(results)
+    return results
+
+
+def learn(
+    method: Method,
+    recipe: Recipe,
+    view: StepDataset,
+    memory: ReplayMemory,
+    folder: RunFolder,
+    dist: DistributedContext,
+    clock: Clock,
+) -> None:
+    """Train the step, unless a run that was cut off afterwards has done so."""
+    step, training = view.step, recipe.training
+    if (folder.step(step.index) / "weights.safetensors").is_file():
+        load(method, folder, step.index)
+        return
+    loader = BatchLoader.of(
+        view,
+        memory,
+        method.plan(training.batch_size, len(memory)),
+        crop=training.crop,
+        scales=training.scale,
+        flip=training.flip,
+        seed=recipe.seed,
+        device=dist.device,
+        cache_bytes=cache_limit(training.cache_gb),
+        workers=training.workers,
+        shard=dist.shard,
+    )
+    title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
+    mixed = torch.autocast(dist.device.type, torch.bfloat16, enabled=training.precision == "bf16")
+    with mixed:
+        method.prepare(loader.one_pass())
+    loader = loader.with_plan(method.plan(training.batch_size, len(memory)))  # images that `prepare` saw may go
+    clock.passed("load")
+    with stop_request() as stopped:
+        train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
+        clock.passed("learn")
+        with mixed, many_sizes():  # each picture comes once
+            method.end_step(loader.unaugmented())
+        folder.save_weights(step.index, method.network)
+        clock.passed("save")
+    if dist.any_rank(stopped())[0]:  # asked after the last iteration
+        raise Interrupted(f"stopped after step {step.index} was learned; go on with --resume.")
+
+
+def remember(
+    method: Method, recipe: Recipe, view: StepDataset, memory: ReplayMemory, folder: RunFolder, device: torch.device
+) -> None:
+    """Choose what is kept of the step, with the image labels that a model without old annotations can give."""
+
+    def old_classes(picture: Sample) -> Iterable[str]:
+        if not view.step.old:
+            return []
+        image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
+        found = where_unlabeled(method.pseudo_labels(image), torch.from_numpy(picture.labels).to(device))
+        seen = method.image_classes(found)[0]
+        return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
+
+    config, place = memory_config(recipe), folder.step(view.step.index) / "memory"
+    with many_sizes():
+        kept = update(memory, view, config, recipe.seed, old_classes)
+    save_memory(kept, place, view, config, recipe.method.replayed_labels)
+
+
+def memory_config(recipe: Recipe) -> MemoryConfig:
+    """What is stored: nothing for a method that would not read it. It is somebody's data."""
+    return recipe.memory if recipe.method.replays else replace(recipe.memory, size=0)
+
+
+def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
+    """What the step before left, with the labels that this one may see of it; nothing before the base step."""
+    before = view.step.index - 1
+    if before < 0:
+        return ReplayMemory([], view.split, ())
+    oracle = view.scenario.oracle_table(view.step) if list(recipe.method.oracle()) else None
+    policy = LabelPolicy(recipe.method.replayed_labels, view, oracle)
+    return load_memory(folder.step(before) / "memory", view.split, policy)
+
+
+def measure(
+    method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, dist: DistributedContext
+) -> StepResult:
+    """Evaluate on the validation pictures."""
+    title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
+    with Meter(title, len(dist.shard(len(source.val.names)))) as meter:
+        return evaluate(method, source.val, scenario, step, recipe.evaluation, dist, meter.advance)
+
+
+def summarize(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:
+    """Everything measured so far; `latest` is of a step that is not whole yet."""
+    return RunResult(
+        name=recipe.name or recipe.method.name,
+        method=recipe.method.name,
+        scenario=scenario.name,
+        setting=scenario.setting,
+        seed=recipe.seed,
+        steps=(*(folder.result(index) for index in range(folder.finished())), *latest),
+        oracle=tuple(recipe.oracle()),
+        info={
+            "steps": len(scenario.steps),
+            "memory": memory_config(recipe).size,
+            "backbone": recipe.model.backbone.name,
+        },
+    )

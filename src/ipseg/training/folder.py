@@ -1,0 +1,321 @@
+"""A run's folder: what lies where, and what must be true before anything is written.
+
+RUN/
+  recipe.yaml            the resolved recipe, every setting with its meaning
+  run.json               versions, git state, when
+  log.jsonl              one JSON object a line, as it goes
+  results.json           what was measured, after every step
+  step_00/               a finished step:
+    weights.safetensors    the tensors that this step made or changed, and the names of those that it took away
+    memory/                what is remembered after it
+    step.json              its measurements; written last, so that the step is whole once this is there
+  step_01/checkpoint.safetensors   a step under way
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
+from ipseg.data.maps import SaliencySetting, is_path
+from ipseg.data.source import DataConfig
+from ipseg.errors import UserError
+from ipseg.evaluation.results import VERSION as RESULTS
+from ipseg.evaluation.results import RunResult, StepResult
+from ipseg.files import (
+    TEMPORARIES,
+    appending,
+    copy_folder,
+    explaining_full_disk,
+    read_json,
+    require_no_links,
+    require_path,
+    require_version,
+    write_json,
+    write_text,
+)
+from ipseg.own_code import require_allowed
+from ipseg.scenario.split import Scenario
+from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.system import describe_system
+from ipseg.training.tensors import digest, load_tensors, save_tensors
+
+VERSION = 1
+FREE = {
+    "device",
+    "name",
+    "init",
+    "training.cache_gb",
+    "training.checkpoint_seconds",
+    "training.log_every",
+    "training.tensorboard",
+    "training.workers",
+    "evaluation.batch_size",
+    "evaluation.workers",
+}
+"""Settings that may change when a run goes on: they do not change its numbers."""
+MOVED = {"data.path"}
+"""These may change as well, if what is there now is the same data. Runs that differ in it are not alike."""
+LEFTOVERS = (TEMPORARIES, ".tmp" + 6 * "[0-9A-Za-z]")
+"""What a kill leaves behind. The second are files of safetensors, which earlier versions had beside the weights."""
+
+
+class RunFolder:
+    """One run on disk. It writes nowhere else."""
+
+    def __init__(self, path: Path) -> None:
+        require_path(path)
+        self.path = path
+        self._facts: dict[str, Any] = {}  # of the data, for run.json
+        self._saved: tuple[int, dict[str, str]] = (-1, {})  # the step last saved, and a digest of each tensor then
+
+    # ---- opening ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
+        """A folder that a run may begin or go on in. Nothing is written yet."""
+        folder = cls(path)
+        if folder.begun:
+            folder.require_readable()
+        elif path.exists() and not folder._free(recipe):
+            raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
+        if not resume and path.is_dir() and any(path.iterdir()):
+            raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
+        require_no_links(path)
+        if folder.begun:
+            folder._require_same(recipe)
+        return folder
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run."""
+        return (self.path / "run.json").exists()
+
+    def _free(self, recipe: Recipe) -> bool:
+        """Whether there is no more here than a run leaves that was killed in its first moment: it had not begun."""
+        if not self.path.is_dir():
+            return False
+        found, file = [path for path in self.path.iterdir() if not path.match(TEMPORARIES)], self.path / "recipe.yaml"
+        if found != [file] or not file.is_file():
+            return not found
+        ours = to_yaml(recipe).splitlines()[0]  # a comment; what somebody wrote here does not begin with it
+        return file.read_text(encoding="utf-8", errors="replace").startswith(ours)
+
+    def create(self, recipe: Recipe, scenario: Scenario) -> None:
+        """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.begun:
+            return
+        write_text(self.path / "recipe.yaml", to_yaml(recipe))
+        run = {
+            "version": VERSION,
+            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "data": {"name": scenario.name.rpartition("/")[0], "classes": list(scenario.data_classes), **self._facts},
+            **describe_system(),
+        }
+        write_json(self.path / "run.json", run)
+
+    def _clear(self) -> None:
+        """Remove what a killed process was about to write: files without their names, steps half taken."""
+        left = [path for pattern in LEFTOVERS for path in self.path.rglob(pattern)]
+        for file in (path for path in left if not path.is_dir()):
+            file.unlink(missing_ok=True)
+        for partial in [*left, *self.path.glob(".step_*")]:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run."""
+        if not (path / "run.json").is_file():
+            raise UserError(f"{path} is not a run's folder: it has no run.json. `ipseg train` makes one.")
+        folder = cls(path)
+        folder.require_readable()
+        return folder
+
+    def require_readable(self) -> None:
+        """Raise if the folder is of a newer format."""
+        run = read_json(self.path / "run.json", "the run's description")
+        require_version(run.get("version") if isinstance(run, dict) else None, VERSION, "the run's folder", self.path)
+
+    def scenario(self, recipe: Recipe) -> Scenario:
+        """What was learned when. The data itself may be gone: its classes stand in run.json."""
+        data = self._data()
+        return recipe.scenario.build(data["name"], data["classes"])
+
+    def _data(self) -> dict[str, Any]:
+        path = self.path / "run.json"
+        data = read_json(path, "the run's description").get("data")
+        kinds = {"name": str, "classes": list}
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in kinds.items()):
+            raise UserError(f"the run's description is damaged: {path} does not name the data and its classes.")
+        return data
+
+    def settings(self) -> Settings:
+        """The recipe that the run was made with; code that it names must be allowed."""
+        values = read_yaml(self.path / "recipe.yaml", "the run's recipe")
+        require_allowed(values, self.path)
+        return values
+
+    def _require_same(self, recipe: Recipe) -> None:
+        own = make_recipe(self.settings())  # a setting that came since this run began has its default
+        mine, given = flat(to_dict(own)), flat(to_dict(recipe))
+        free = FREE | MOVED | ({"data.saliency"} if _both_elsewhere(own.data, recipe.data) else set())
+        changed = sorted(
+            key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in free
+        )
+        if changed:
+            shown = "; ".join(f"{key} was {mine.get(key)}, is {given.get(key)}" for key in changed[:5])
+            raise UserError(
+                f"{self.path} holds a run of another recipe ({shown}). With its own settings "
+                f"`ipseg train {self.path} --resume` goes on; for others choose another folder with --out."
+            )
+
+    def require_fitting(self, scenario: Scenario) -> None:
+        """Raise if a run that goes on would learn from data with other classes."""
+        if self.begun and (own := self._data()["classes"]) != list(scenario.data_classes):
+            raise UserError(
+                f"{self.path} learned from data with the classes {', '.join(own)}; the data that is there now has "
+                f"{', '.join(scenario.data_classes)}. Name the run's own with --set data.path=..."
+            )
+
+    def learns_from(self, facts: dict[str, Any]) -> None:
+        """Be told what of the data the recipe leaves open, before `create` writes it into run.json.
+
+        Raise if a run that goes on would switch to other saliency; earlier versions did not say which they had.
+        Pictures may be fewer by now: those of finished steps may be deleted.
+        """
+        now, own = facts.get("saliency"), (self._data() if self.begun else {}).get("saliency")
+        if now is not None and own not in (None, now):
+            raise UserError(
+                f"{self.path} began with saliency: {own}; as the data is now, that would be {now}. Move maps that came "
+                "since aside, or bring those back that were there; or begin another run with --out."
+            )
+        self._facts = facts
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While one process learns in the folder no other may. Where the system has no such locks, nobody is asked."""
+        with (self.path / "run.json").open() as file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f"another process is learning in {self.path}; wait for it, or stop it.") from error
+            except (ImportError, OSError):
+                pass
+            self._clear()  # only now: another process may be writing
+            try:
+                yield
+            except (OSError, UserError) as error:
+                if self.begun:
+                    raise
+                raise UserError(
+                    f"{self.path} was removed or moved while the run was writing there. Put it back and go on with "
+                    "--resume, or begin another run."
+                ) from error
+
+    # ---- steps --------------------------------------------------------------------------------------------------
+
+    def step(self, index: int) -> Path:
+        """The folder of a step."""
+        return self.path / f"step_{index:02d}"
+
+    def finished(self) -> int:
+        """How many steps are whole."""
+        count = 0
+        while (self.step(count) / "step.json").is_file():
+            count += 1
+        return count
+
+    def weights(self, through: int) -> dict[str, Tensor]:
+        """All tensors of the model after a step: what each step up to it made or changed, the latest last."""
+        merged: dict[str, Tensor] = {}
+        for index in range(through + 1):
+            path = self.step(index) / "weights.safetensors"
+            tensors, facts = load_tensors(path, f"the weights file of step {index}")
+            if facts.get("step", index) != index:
+                raise UserError(f"{path} is of step {facts['step']!r}, not {index}. Put a whole copy in its place.")
+            gone = facts.get("gone", [])
+            if not isinstance(gone, list):
+                raise UserError(f'{path}: "gone" must be a list of names, got {gone!r}. Put a whole copy in its place.')
+            merged = {name: tensor for name, tensor in merged.items() if name not in gone} | tensors
+        return merged
+
+    def save_weights(self, index: int, network: nn.Module) -> None:
+        """Write the tensors that differ from what the steps before left, and name those that are no longer there."""
+        step, before = self._saved
+        if step != index - 1:  # the first save of this process; reading all steps at every save would be quadratic
+            before = _digests(self.weights(index - 1))
+        state = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
+        now = _digests(state)
+        changed = {name: tensor for name, tensor in state.items() if before.get(name) != now[name]}
+        gone = sorted(before.keys() - now.keys())
+        self.step(index).mkdir(exist_ok=True)
+        save_tensors(self.step(index) / "weights.safetensors", changed, {"step": index, "gone": gone})
+        self._saved = index, now
+
+    def finish_step(self, index: int, result: StepResult) -> None:
+        """Record the measurements; from now on the step is whole."""
+        write_json(self.step(index) / "step.json", {"version": RESULTS, **vars(result), "new": list(result.new)})
+        (self.step(index) / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def write_results(self, result: RunResult) -> None:
+        """What was measured so far, in one file."""
+        result.write(self.path / "results.json")
+
+    def result(self, index: int) -> StepResult:
+        """A finished step's measurements."""
+        path = self.step(index) / "step.json"
+        data = read_json(path, f"step {index}'s result", RESULTS)
+        try:
+            data.pop("version")
+            result = StepResult(**data | {"new": tuple(data["new"])})
+            if result.step != index:
+                raise TypeError(f"it is of step {result.step}")
+            return result
+        except (TypeError, KeyError) as error:
+            raise UserError(
+                f"step {index}'s result is damaged: {path} ({error}). Put a whole copy in its place."
+            ) from error
+
+    def require_results(self) -> None:
+        """Raise if the measurements of a finished step cannot be read."""
+        for index in range(self.finished()):
+            self.result(index)
+
+    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
+        """Copy the first steps of another run; on request without what they remember, or the weights alone."""
+        of_results, of_memory = [] if whole else ["step.json"], [] if memory and whole else ["memory"]
+        left_out = [*LEFTOVERS, *of_results, *of_memory]
+        for index in range(steps):
+            if (self.step(index) / "weights.safetensors").is_file():
+                continue  # taken before a cut
+            partial = self.path / f".step_{index:02d}"
+            shutil.rmtree(partial, ignore_errors=True)
+            copy_folder(other.step(index), partial, left_out)
+            shutil.rmtree(self.step(index), ignore_errors=True)  # one that this run had begun itself
+            partial.rename(self.step(index))
+
+    def log(self, **values: Any) -> None:
+        """Add a line to log.jsonl."""
+        path = self.path / "log.jsonl"
+        with explaining_full_disk(path), appending(path) as file:
+            file.write(json.dumps({"time": round(time.time(), 3), **values}).encode() + b"\n")
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: digest({name: tensor}) for name, tensor in tensors.items()}
+
+
+def _both_elsewhere(one: DataConfig, other: DataConfig) -> bool:
+    """Whether both take their saliency maps from a folder that they name: it may move as the data may."""
+    return all(isinstance(data, SaliencySetting) and is_path(data.saliency) for data in (one, other))

@@ -1,0 +1,231 @@
+"""A recipe: everything that makes a run, as one YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ipseg.config import Settings, build
+from ipseg.data.held_out import hold_out
+from ipseg.data.memory import MemoryConfig
+from ipseg.data.registry import data_config
+from ipseg.data.source import DataConfig, Source
+from ipseg.errors import UserError, require_above, require_at_least, require_between
+from ipseg.methods.base import MethodConfig
+from ipseg.methods.registry import method_config
+from ipseg.models.network import ModelConfig
+from ipseg.scenario.split import ScenarioConfig
+from ipseg.training.evaluate import EvaluationConfig
+from ipseg.training.recipe_files import find_recipe, read_recipe, with_changes
+from ipseg.training.track import require_tracker
+
+WARMUP_START = 0.001
+"""The warm-up's first multiple of the rate (SSUL's and the authors' code)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How long, how fast and on what the network learns. The defaults are the paper's for VOC."""
+
+    epochs: float = 50
+    """Visits of each picture in the base step: epochs * pictures / batch_size iterations."""
+
+    later_epochs: float | None = None
+    """The same for later steps; null: as many. Where a batch rehearses, memory takes its share of the visits."""
+
+    batch_size: int = 16
+    """Pictures in an iteration."""
+
+    crop: tuple[int, int] = (512, 512)
+    """Height and width of a training crop."""
+
+    scale: tuple[float, float] = (0.5, 2.0)
+    """Pictures are scaled at random between these before the crop."""
+
+    flip: bool = True
+    """Half of the pictures are mirrored."""
+
+    lr: float = 0.01
+    """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
+
+    later_lr: float | None = None
+    """The same for later steps; null: the same rate."""
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in
+    fewer iterations."""
+
+    later_optimizer: Literal["sgd", "adamw"] | None = None
+    """The same for later steps; null: the same one."""
+
+    momentum: float = 0.9
+    """Of sgd."""
+
+    weight_decay: float = 1e-4
+    """Of everything that learns."""
+
+    schedule: Literal["poly", "warm_poly"] = "poly"
+    """poly: the rate falls as (1 - progress)^power. warm_poly: and rises over a linear warm-up first (the paper's for
+    ADE20K)."""
+
+    later_schedule: Literal["poly", "warm_poly"] | None = None
+    """The same for later steps, whose new heads a high rate can upset at once; null: the same one."""
+
+    power: float = 0.9
+    """Of the poly schedule."""
+
+    warmup: float = 0.1
+    """Share of the iterations that warm up."""
+
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16: mixed precision by autocast."""
+
+    fused: bool = True
+    """The optimizer updates all weights in one go."""
+
+    graphs: bool = False
+    """On a GPU: record an iteration once and replay it (CUDA graphs); small networks gain most. Not together with
+    `deterministic`."""
+
+    compile: bool = False
+    """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
+
+    cache_gb: float = 8.0
+    """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's; several processes on
+    one machine share them. What does not fit is read each time; 0: nothing stays. The numbers are the same with any
+    value."""
+
+    workers: int = 2
+    """Threads that read the pictures of the next iterations while the network learns; 0: it waits for them. The numbers
+    are the same with any value."""
+
+    checkpoint_seconds: float = 60
+    """Time between checkpoints. A kill loses the work of at most so long, and of the seconds that writing one takes."""
+
+    log_every: int = 20
+    """Iterations between lines of the log."""
+
+    tensorboard: bool = False
+    """Also write TensorBoard events (needs the extra `track`)."""
+
+    def __post_init__(self) -> None:
+        require_above("training.epochs", self.epochs, 0)
+        require_above("training.later_epochs", 1.0 if self.later_epochs is None else self.later_epochs, 0)
+        for name in ("batch_size", "log_every"):
+            require_at_least(f"training.{name}", getattr(self, name), 1)
+        for name in ("lr", "momentum", "weight_decay", "power", "cache_gb", "workers", "checkpoint_seconds"):
+            require_at_least(f"training.{name}", getattr(self, name), 0)
+        require_at_least("training.later_lr", self.later_lr or 0.0, 0)
+        require_at_least("training.crop", min(self.crop), 16)
+        require_between("training.warmup", self.warmup, 0, 0.9)
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
+
+    def needs(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always count, whether they do, and when they would."""
+        return {
+            "momentum": ("sgd" in (self.optimizer, self.later_optimizer), "training.optimizer: sgd"),
+            "warmup": ("warm_poly" in (self.schedule, self.later_schedule), "training.schedule: warm_poly"),
+        }
+
+    def at(self, step: int) -> TrainingConfig:
+        """The settings in force at a step: those of later steps take their places after the base step."""
+        later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimizer", "schedule")}
+        return replace(self, **{name: value for name, value in later.items() if step > 0 and value is not None})
+
+    def iterations(self, step: int, pictures: int) -> int:
+        """How long a step with that many pictures takes."""
+        return max(1, round(self.at(step).epochs * pictures / self.batch_size))
+
+    def rate(self, iteration: int, iterations: int) -> float:
+        """The multiple of the learning rate at an iteration; warm-up multiplies the poly schedule."""
+        poly = float((1 - iteration / iterations) ** self.power)
+        warm = round(self.warmup * iterations) if self.schedule == "warm_poly" else 0
+        done = min(1.0, iteration / max(1, warm))
+        return poly if iteration >= warm else poly * (done + WARMUP_START * (1 - done))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run."""
+
+    name: str = ""
+    """What tables call the run."""
+
+    data: DataConfig
+    """Where the pictures come from."""
+
+    scenario: ScenarioConfig
+    """What is learned when."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+
+    method: MethodConfig
+    """How it learns."""
+
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    """What is kept of the past."""
+
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How long and how fast it learns."""
+
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """How it is measured."""
+
+    seed: int = 0
+    """Of everything random but the data: weights, order, crops, memory."""
+
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""
+
+    deterministic: bool = False
+    """On a GPU: only operations that give the same bits every time. On the CPU runs always do."""
+
+    init: str | None = None
+    """RUN@K: take steps 0 to K from another run of the same beginning instead of learning them again."""
+
+    def __post_init__(self) -> None:
+        require_at_least("seed", self.seed, 0)
+
+    def source(self) -> Source:
+        """The pictures, split as the recipe says."""
+        source, share = self.data.build(), self.evaluation.held_out
+        return hold_out(source, share) if share else source
+
+    def oracle(self) -> list[str]:
+        """Settings that see labels a step must not see; stamped into results."""
+        of_data = getattr(self.data, "oracle", list)
+        return [*self.method.oracle(), *of_data()]
+
+    def require_trainable(self) -> None:
+        """What no run can be trained with, though a finished one may well be asked so."""
+        if self.training.graphs and self.deterministic:
+            raise UserError(
+                "training.graphs does not go together with deterministic: a recorded iteration cannot be checked for "
+                "operations that are not. Set one of them to false."
+            )
+        if self.training.tensorboard:
+            require_tracker()
+        self.method.require_data(self.data)
+
+
+SECTIONS = {"data": data_config, "method": method_config}
+
+
+def make_recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe of plain values, every key checked."""
+    made: Settings = dict(values)
+    for section, make in SECTIONS.items():
+        given = made.get(section) or {}
+        if not isinstance(given, Mapping):
+            raise UserError(f"{section} must be a section of settings, got {given!r}.")
+        made[section] = make(given)
+    return build(Recipe, made, "")
+
+
+def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
+    """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
+    return make_recipe(with_changes(read_recipe(find_recipe(name), of_a_run=Path(name).is_dir()), assignments))

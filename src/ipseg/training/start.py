@@ -1,0 +1,99 @@
+"""Where a run begins or goes on: the steps that are left, and the model as it stood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ipseg.data.maps import way_of
+from ipseg.data.source import Source, Split
+from ipseg.data.step_dataset import StepDataset
+from ipseg.errors import UserError
+from ipseg.methods.base import Method
+from ipseg.scenario.split import Scenario, Step
+from ipseg.training.base_step import SharedBase, shared_base
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe
+from ipseg.training.system import seed_all, set_deterministic
+from ipseg.training.tensors import unlike
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts with. Whatever is wrong with it has been said by now, and nothing is written yet."""
+
+    scenario: Scenario
+    base: SharedBase | None
+    """The first steps, of another run."""
+    views: Sequence[StepDataset]
+    """The steps that are left; each sees its own labels."""
+    method: Method
+    """Ready to learn the first of them."""
+
+
+def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> Start:
+    """Begin, or go on where the folder ends."""
+    scenario = recipe.scenario.build(source.name, source.classes)
+    folder.require_fitting(scenario)
+    folder.learns_from(left_open(source.train))
+    base = to_be_taken(recipe, scenario, folder)
+    done = base.steps if base else folder.finished()
+    again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
+    oracle = bool(list(recipe.method.oracle()))
+    steps = scenario.steps[0 if again else done :]
+    views = [StepDataset(source.train, scenario, step, oracle=oracle) for step in steps]
+    set_deterministic(wanted=recipe.deterministic)
+    method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
+    if again:  # that was to see that the weights fit
+        method = restore(recipe, folder, scenario, -1, device)
+    for view in views[:1]:
+        begin(method, recipe, view.step, device)
+    return Start(scenario, base, views, method)
+
+
+def left_open(train: Split) -> dict[str, Any]:
+    """What numbers depend on and the recipe does not say: how much there is, and what `data.saliency: auto` came to."""
+    way = way_of(train)
+    return {"training_pictures": len(train.names)} | ({} if way is None else {"saliency": way})
+
+
+def to_be_taken(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:
+    """The steps of `init`, if one of them is not here yet. Once all are, the other run may go."""
+    number = (recipe.init or "").rpartition("@")[2]
+    steps = 1 + int(number) if number.isdecimal() else 1
+    taken = all((folder.step(index) / "weights.safetensors").is_file() for index in range(steps))
+    return None if taken else shared_base(recipe, scenario)
+
+
+def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:
+    """Make the method ready for a step."""
+    seed_all(recipe.seed, step.index)
+    method.begin_step(step)
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
+    """The model as it stood after a step; a fresh one for -1."""
+    seed_all(recipe.seed)
+    method = recipe.method.build(recipe.model, pretrained=step < 0)
+    for earlier in scenario.steps[: step + 1]:
+        method.begin_step(earlier)
+    if step >= 0:
+        load(method, folder, step)
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return method
+
+
+def load(method: Method, folder: RunFolder, step: int) -> None:
+    """Give the network the weights that a step left."""
+    weights, own = folder.weights(step), method.network.state_dict()
+    for name in weights.keys() & own.keys():  # a number of another kind would be converted without a word
+        if problem := unlike(weights[name], own[name]):
+            raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({name} {problem}).")
+    try:
+        method.network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({error}).") from error
