@@ -16,8 +16,8 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
-from ipseg.apps import growth, learn_plan
-from ipseg.apps.learn import learn
+from ipseg.apps import extend_plan, extend_report
+from ipseg.apps.extend import extend
 from ipseg.apps.pack import pack
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
@@ -51,10 +51,10 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_lessons() -> Iterator[None]:
-    """Tests learn for seconds. Those that are about the least that `ipseg learn` does set it again."""
+    """Tests learn for seconds. Those that are about the least that `ipseg extend` does set it again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learn_plan, "LEAST_ITERATIONS", 1)
-        patch.setattr(growth, "LEAST_IOU", 0.0)
+        patch.setattr(extend_plan, "LEAST_ITERATIONS", 1)
+        patch.setattr(extend_report, "LEAST_IOU", 0.0)
         yield
 
 
@@ -140,18 +140,18 @@ def old_settings(data: Path, store: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that learned one more class, with all it came from; tests read it only.
 
     base/: learned red, then green, with copies in memory; its data is gone. new/: data with goat, sheep and red, whose
     pictures have the names that the old ones had. run/: sheep learned from it.
     """
-    root = tmp_path_factory.mktemp("grown")
+    root = tmp_path_factory.mktemp("extended")
     old = write_folder_data(root / "old", classes=("red", "green"), count=10)
     run(make_recipe(old_settings(old, "copy")), root / "base", quiet=True)
     shutil.rmtree(old)
     write_folder_data(root / "new", classes=("goat", "sheep", "red"), count=9)
-    learn(root / "base", root / "new", ["sheep"], root / "run", quiet=True)
+    extend(root / "base", root / "new", ["sheep"], root / "run", quiet=True)
     return root
 
 
@@ -167,9 +167,9 @@ def names_only(make_folder_data: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def packed(grown: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The last step of the grown run as a pack."""
-    return pack(grown / "run", 2, tmp_path_factory.mktemp("packs") / "sheep.zip").path
+def packed(extended: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last step of the extended run as a pack."""
+    return pack(extended / "run", 2, tmp_path_factory.mktemp("packs") / "sheep.zip").path
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ COMMANDS = [
     "evaluate",
     "predict",
     "explain",
-    "learn",
+    "extend",
     "pack",
     "apply",
     "memory",

@@ -17,7 +17,7 @@ import typer.main
 import yaml
 
 import ipseg
-from ipseg.apps.learn import require_free
+from ipseg.apps.extend import require_free
 from ipseg.apps.model import AFTERWARDS
 from ipseg.apps.train import resolve
 from ipseg.cli import app
@@ -109,7 +109,7 @@ def check_assignment(command: str, parsed: dict, assignment: str) -> None:
     elif command == "sweep":
         grid = yaml.safe_load((ROOT / parsed["grid"]).read_text(encoding="utf-8"))
         assert load_recipe((ROOT / parsed["grid"]).parent / grid["base"], [assignment])
-    elif command == "learn":
+    elif command == "extend":
         require_free(assignment)
         assert load_recipe("scenes_6-2_ipseg", [assignment])
     elif command == "data check":

@@ -19,7 +19,7 @@ LINKS = {
     "step_01/checkpoint.safetensors": "victim.txt",
     "step_01/memory": "elsewhere",
     "tensorboard": "elsewhere",
-    "learn.json": "missing.txt",
+    "extend.json": "missing.txt",
 }
 
 

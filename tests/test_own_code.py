@@ -137,7 +137,7 @@ COMMANDS = {
     "evaluate": ["evaluate", "run"],
     "predict": ["predict", "run", "photo.png", "--out", "out"],
     "explain": ["explain", "run", "photo.png", "--out", "why.png"],
-    "learn": ["learn", "run", "--data", "data", "--classes", "sheep", "--out", "grown"],
+    "extend": ["extend", "run", "--data", "data", "--classes", "sheep", "--out", "extended"],
     "pack": ["pack", "run"],
     "apply": ["apply", "pack.zip", "run", "--out", "upgraded"],
 }

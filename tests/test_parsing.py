@@ -105,7 +105,7 @@ def test_words_that_are_not_utf8_are_refused_before_anything_starts(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     for words in (
         ["train", "scenes_6-2_ipseg", "--out", os.fsdecode(b"caf\xe9")],
-        ["learn", "run", "--data", "new", "--classes", "\udce9", "--out", "out"],
+        ["extend", "run", "--data", "new", "--classes", "\udce9", "--out", "out"],
         ["predict", "run", "caf\udce9.jpg", "--out", "out"],
     ):
         assert "not UTF-8" in fails(*words)

@@ -87,7 +87,7 @@ def test_the_advice_about_a_full_disk_fits_every_command(doctor_meets):
     doctor_meets(trouble(errno.ENOSPC, "x"))
     said = fails("doctor")
     assert "start the same command again" in said
-    assert said.endswith("(`train` and `learn`: with --resume).\n")  # the others have no such option
+    assert said.endswith("(`train` and `extend`: with --resume).\n")  # the others have no such option
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg`
     from ipseg.training.recipe import Recipe
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "__version__", "learn", "load", "train"]
+__all__ = ["UserError", "__version__", "extend", "load", "train"]
 
 
 def train(
@@ -46,7 +46,7 @@ def train(
         return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
 
 
-def learn(
+def extend(
     run: Path | str,
     data: Path | str,
     classes: Sequence[str],
@@ -61,14 +61,16 @@ def learn(
     """Teach a finished run more classes, from a folder of pictures with their masks, in a run of its own.
 
     val: a folder with masks to measure on. set: changes such as "training.later_epochs=5". allow_code: see
-    `load`. Returns what learn.json holds: what became of the old classes, and how good the new ones are.
+    `load`. Returns what extend.json holds: what became of the old classes, and how good the new ones are.
     """
-    from ipseg.apps.learn import learn as teach
+    from ipseg.apps.extend import extend as extend_run
 
     names, changes = _listed(classes), _listed(set)
     seen = None if val is None else Path(val)
     with code_allowed(wanted=allow_code):
-        return teach(Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet)
+        return extend_run(
+            Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet
+        )
 
 
 def load(

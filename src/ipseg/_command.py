@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg learn`.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg extend`.")]
 StepOf = Annotated[
     int | None, typer.Option("--step", help="The model after this step; by default the last finished one.")
 ]

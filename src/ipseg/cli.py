@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg import cli_data, cli_grow, cli_report, cli_saliency, cli_sweep
+from ipseg import cli_data, cli_extend, cli_report, cli_saliency, cli_sweep
 from ipseg._command import AllowCode, Changes, Commands, Device, Json, Quiet, Run, StepOf, complain, example, say, show
 from ipseg.errors import WRONG, quoted
 
@@ -196,7 +196,7 @@ def explain(
     say(f"drawn: {out}")
 
 
-cli_grow.mount(app)
+cli_extend.mount(app)
 cli_sweep.mount(app)
 cli_report.mount(app)
 app.add_typer(cli_data.data, name="data")

@@ -106,5 +106,5 @@ def full_disk(place: object) -> str:
     where = f": {place} could not be written" if place else ""
     return (
         f"the disk is full{where}. What was written before is whole; free some space and start the same command "
-        "again (`train` and `learn`: with --resume)."
+        "again (`train` and `extend`: with --resume)."
     )

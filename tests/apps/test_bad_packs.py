@@ -19,28 +19,28 @@ from ipseg.training.tensors import load_tensors, save_tensors
 pytestmark = pytest.mark.slow
 
 
-def test_a_memory_that_names_a_file_elsewhere_is_refused(grown, repack, tmp_path):
+def test_a_memory_that_names_a_file_elsewhere_is_refused(extended, repack, tmp_path):
     def escape(files: dict[str, bytes], _: dict[str, Any]) -> None:
         memory = json.loads(files["memory/manifest.json"])
         memory["entries"][0]["name"] = "../../../secret"
         files["memory/manifest.json"] = json.dumps(memory).encode()
 
-    refused(repack(escape), grown, tmp_path, "leaves its folder")
+    refused(repack(escape), extended, tmp_path, "leaves its folder")
 
 
-def test_a_pack_imports_no_code_by_name(grown, repack, tmp_path):
+def test_a_pack_imports_no_code_by_name(extended, repack, tmp_path):
     swap = repack(lambda _, manifest: manifest["settings"]["method"].update(name="antigravity:fly"))
-    refused(swap, grown, tmp_path, "contradicts itself about its method")
+    refused(swap, extended, tmp_path, "contradicts itself about its method")
 
 
-def test_weights_of_another_step_are_refused(grown, repack, tmp_path):
+def test_weights_of_another_step_are_refused(extended, repack, tmp_path):
     def swap(files: dict[str, bytes], _: dict[str, Any]) -> None:
-        files["weights.safetensors"] = (grown / "base" / "step_01" / "weights.safetensors").read_bytes()
+        files["weights.safetensors"] = (extended / "base" / "step_01" / "weights.safetensors").read_bytes()
 
-    refused(repack(swap), grown, tmp_path, "is of step 1, not 2")
+    refused(repack(swap), extended, tmp_path, "is of step 1, not 2")
 
 
-def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path, tmp_path_factory):
+def test_weights_that_do_not_fit_are_refused(extended, repack, tmp_path, tmp_path_factory):
     path = tmp_path_factory.mktemp("spoiled") / "weights.safetensors"
 
     def widen(files: dict[str, bytes], _: dict[str, Any]) -> None:
@@ -50,14 +50,14 @@ def test_weights_that_do_not_fit_are_refused(grown, repack, tmp_path, tmp_path_f
         save_tensors(path, tensors | {name: torch.cat([tensors[name]] * 2)}, facts)
         files["weights.safetensors"] = path.read_bytes()
 
-    refused(repack(widen), grown, tmp_path, "do not fit")
+    refused(repack(widen), extended, tmp_path, "do not fit")
 
 
-def test_a_memory_without_its_maps_is_refused(grown, repack, tmp_path):
+def test_a_memory_without_its_maps_is_refused(extended, repack, tmp_path):
     def take_away(files, _):
         del files[next(name for name in files if name.startswith("memory/saliency/"))]
 
-    refused(repack(take_away), grown, tmp_path, "saliency map of .* is not in its memory")
+    refused(repack(take_away), extended, tmp_path, "saliency map of .* is not in its memory")
 
 
 def change_memory(change: Callable[[dict[str, Any]], None]) -> Change:
@@ -69,7 +69,7 @@ def change_memory(change: Callable[[dict[str, Any]], None]) -> Change:
     return spoil
 
 
-def test_a_memory_of_other_classes_is_refused(grown, repack, tmp_path):
+def test_a_memory_of_other_classes_is_refused(extended, repack, tmp_path):
     def forget(memory: dict[str, Any]) -> None:
         memory["order"] = ["red", "green"]
         for entry in memory["entries"]:
@@ -78,21 +78,21 @@ def test_a_memory_of_other_classes_is_refused(grown, repack, tmp_path):
             entry.update(classes=classes, multi_hot=hot, guessed=[])
 
     refused(
-        repack(change_memory(forget)), grown, tmp_path, "memory is of the classes red, green, not red, green, sheep"
+        repack(change_memory(forget)), extended, tmp_path, "memory is of the classes red, green, not red, green, sheep"
     )
 
 
-def test_a_picture_that_is_remembered_twice_is_refused(grown, repack, tmp_path):
+def test_a_picture_that_is_remembered_twice_is_refused(extended, repack, tmp_path):
     twice = repack(change_memory(lambda memory: memory["entries"].append(memory["entries"][0])))
-    refused(twice, grown, tmp_path, "more than once")
+    refused(twice, extended, tmp_path, "more than once")
 
 
 @pytest.mark.parametrize("kind", ["saliency", "images"])
-def test_a_memory_whose_pictures_are_none_is_refused(grown, repack, tmp_path, kind):
+def test_a_memory_whose_pictures_are_none_is_refused(extended, repack, tmp_path, kind):
     def spoil(files, _):
         files[next(name for name in files if name.startswith(f"memory/{kind}/"))] = b"no picture"
 
-    refused(repack(spoil), grown, tmp_path, f"in its memory cannot be used: memory/{kind}/.* is not a readable")
+    refused(repack(spoil), extended, tmp_path, f"in its memory cannot be used: memory/{kind}/.* is not a readable")
 
 
 @pytest.mark.parametrize(
@@ -114,24 +114,24 @@ def test_a_memory_whose_pictures_are_none_is_refused(grown, repack, tmp_path, ki
     ],
     ids=str,
 )
-def test_measurements_that_are_none_are_refused(grown, repack, tmp_path, change):
+def test_measurements_that_are_none_are_refused(extended, repack, tmp_path, change):
     def spoil(files, _):
         files["step.json"] = json.dumps(json.loads(files["step.json"]) | change).encode()
 
-    refused(repack(spoil), grown, tmp_path, "cannot be applied")
+    refused(repack(spoil), extended, tmp_path, "cannot be applied")
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "step.json", "memory/manifest.json"])
-def test_a_damaged_file_in_a_pack_is_told_of_the_pack_without_advice_for_runs(grown, repack, tmp_path, name):
+def test_a_damaged_file_in_a_pack_is_told_of_the_pack_without_advice_for_runs(extended, repack, tmp_path, name):
     emptied = repack(lambda files, _: files.update({name: b""}))
-    refused(emptied, grown, tmp_path, rf"is damaged: {emptied}/{name} [^\n]*\. Nothing was written\.$")
+    refused(emptied, extended, tmp_path, rf"is damaged: {emptied}/{name} [^\n]*\. Nothing was written\.$")
     with pytest.raises(UserError) as caught:
-        apply_pack(emptied, grown / "base", tmp_path / "out")
+        apply_pack(emptied, extended / "base", tmp_path / "out")
     assert "--resume" not in str(caught.value)
 
 
-def test_a_damaged_result_of_the_run_is_not_told_of_the_pack(grown, packed, tmp_path):
-    base = shutil.copytree(grown / "base", tmp_path / "base")
+def test_a_damaged_result_of_the_run_is_not_told_of_the_pack(extended, packed, tmp_path):
+    base = shutil.copytree(extended / "base", tmp_path / "base")
     (base / "step_00" / "step.json").write_text("")
     told = fails("apply", packed, base, "--out", tmp_path / "out")
     assert str(base / "step_00" / "step.json") in told

@@ -117,7 +117,7 @@ def test_joint_training_stands_beside_every_scenario_in_its_groups(copies):
     assert [cell.text for cell in beside[0].cells(beside[0].rows[1])[:3]] == ["80.0", "40.0", "64.0"]
 
 
-def test_joint_training_is_no_bound_of_a_grown_run(copies):
+def test_joint_training_is_no_bound_of_an_extended_run(copies):
     """That was measured on pictures of its own."""
     iou = {"background": 0.9, "cow": 0.8, "bus": 0.7, "horse": 0.5, "car": 0.3}
     step = {"step": 0, "new": ["cow", "bus", "horse", "car"], "iou": iou, "miou": {"all": 0.64, "base": 0.64}}

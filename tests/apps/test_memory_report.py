@@ -20,9 +20,9 @@ from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
 
-def test_the_report_counts_what_lies_there(grown):
-    report = memory_report(grown / "run")
-    place = grown / "run" / "step_02" / "memory"
+def test_the_report_counts_what_lies_there(extended):
+    report = memory_report(extended / "run")
+    place = extended / "run" / "step_02" / "memory"
     assert report["pictures"] == report["copies"] == 4
     assert report["store"] == "copy"
     assert report["uint8_bytes"] == 4 * 48 * 64
@@ -32,8 +32,8 @@ def test_the_report_counts_what_lies_there(grown):
     assert set(report["classes"]) == {"red", "green", "sheep"}
 
 
-def test_names_alone_are_told_from_copies(tiny_run, grown):
-    named, copied = (" ".join(memory_lines(memory_report(run))) for run in (tiny_run, grown / "run"))
+def test_names_alone_are_told_from_copies(tiny_run, extended):
+    named, copied = (" ".join(memory_lines(memory_report(run))) for run in (tiny_run, extended / "run"))
     assert "kept by name" in named
     assert "the pictures themselves do not" in named
     assert "4 whole pictures lie here" in copied

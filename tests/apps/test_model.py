@@ -180,6 +180,6 @@ def test_one_change_needs_no_list_around_it(tiny_settings, tiny_run, tmp_path):
     result = ipseg.train(tiny_settings, tmp_path / "run", set="scenario.name=joint", quiet=True)
     assert len(result.steps) == 1
     with pytest.raises(UserError, match=r"--set model.width=8: model.width is fixed"):
-        ipseg.learn(tiny_run, tmp_path, "sheep", tmp_path / "more", set="model.width=8")
+        ipseg.extend(tiny_run, tmp_path, "sheep", tmp_path / "more", set="model.width=8")
     with pytest.raises(UserError, match=r"model.width is part of how"):
         ipseg.load(tiny_run, set="model.width=8")

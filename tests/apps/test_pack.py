@@ -11,7 +11,7 @@ from packs import refused
 
 from commands import call, fails
 from ipseg.apps.apply import apply_pack
-from ipseg.apps.learn import learn
+from ipseg.apps.extend import extend
 from ipseg.apps.model import load_model
 from ipseg.apps.pack import pack
 from ipseg.errors import UserError
@@ -27,23 +27,23 @@ pytestmark = pytest.mark.slow
 # ---- what a pack is for -----------------------------------------------------------------------------------------
 
 
-def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(grown, packed, tmp_path):
-    shutil.copytree(grown / "base", tmp_path / "elsewhere")
+def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(extended, packed, tmp_path):
+    shutil.copytree(extended / "base", tmp_path / "elsewhere")
     apply_pack(packed, tmp_path / "elsewhere", tmp_path / "upgraded")
-    ours, theirs = load_model(tmp_path / "upgraded"), load_model(grown / "run")
+    ours, theirs = load_model(tmp_path / "upgraded"), load_model(extended / "run")
     assert ours.classes == theirs.classes
-    for picture in (grown / "new" / "images").iterdir():
+    for picture in (extended / "new" / "images").iterdir():
         one, other = ours.predict(picture), theirs.predict(picture)
         assert np.array_equal(one.scores, other.scores)
         assert one.posterior == other.posterior
 
 
-def test_a_posterior_of_sums_learns_one_more_class_and_travels(grown, make_folder_data, tmp_path):
-    settings = RunFolder.open(grown / "base").settings() | {"method": {"name": "ipseg_lda"}}
+def test_a_posterior_of_sums_learns_one_more_class_and_travels(extended, make_folder_data, tmp_path):
+    settings = RunFolder.open(extended / "base").settings() | {"method": {"name": "ipseg_lda"}}
     settings["data"]["path"] = str(make_folder_data("old", classes=("red", "green"), count=10))
     run(make_recipe(settings), tmp_path / "base", quiet=True)
     new = make_folder_data("new", classes=("goat", "sheep", "red"), count=9)
-    learn(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
+    extend(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
     apply_pack(pack(tmp_path / "run", 2, tmp_path / "sheep.zip").path, tmp_path / "base", tmp_path / "upgraded")
     ours, theirs = load_model(tmp_path / "upgraded"), load_model(tmp_path / "run")
     for picture in (new / "images").iterdir():
@@ -52,16 +52,16 @@ def test_a_posterior_of_sums_learns_one_more_class_and_travels(grown, make_folde
         assert said.posterior.keys() == {"red", "green", "sheep"}
 
 
-def test_the_upgraded_copy_is_a_whole_run(grown, packed, tmp_path):
-    done = call("apply", packed, grown / "base", "--out", tmp_path / "upgraded")
+def test_the_upgraded_copy_is_a_whole_run(extended, packed, tmp_path):
+    done = call("apply", packed, extended / "base", "--out", tmp_path / "upgraded")
     assert done.exit_code == 0, done.output
     assert "knows red, green, sheep" in done.output
     assert RunFolder.open(tmp_path / "upgraded").finished() == 3
     again = call(
-        "learn",
+        "extend",
         tmp_path / "upgraded",
         "--data",
-        grown / "new",
+        extended / "new",
         "--classes",
         "goat",
         "--out",
@@ -71,58 +71,67 @@ def test_the_upgraded_copy_is_a_whole_run(grown, packed, tmp_path):
     assert again.exit_code == 0, again.output
 
 
-def test_the_size_is_said_and_the_pack_is_far_smaller_than_the_run(grown, tmp_path):
-    said = call("pack", grown / "run", "--step", 2, "--out", tmp_path / "a.zip")
+def test_the_size_is_said_and_the_pack_is_far_smaller_than_the_run(extended, tmp_path):
+    said = call("pack", extended / "run", "--step", 2, "--out", tmp_path / "a.zip")
     assert said.exit_code == 0, said.output
     assert "kB" in said.output or "MB" in said.output
-    base = (grown / "run" / "step_00" / "weights.safetensors").stat().st_size
+    base = (extended / "run" / "step_00" / "weights.safetensors").stat().st_size
     assert (tmp_path / "a.zip").stat().st_size < base / 10
 
 
-def test_equal_steps_give_equal_packs(grown, packed, tmp_path):
-    assert pack(grown / "run", None, tmp_path / "again.zip").path.read_bytes() == packed.read_bytes()
+def test_equal_steps_give_equal_packs(extended, packed, tmp_path):
+    assert pack(extended / "run", None, tmp_path / "again.zip").path.read_bytes() == packed.read_bytes()
 
 
-def test_a_pack_names_no_folder_of_the_machine_it_comes_from(grown, packed):
+def test_a_pack_names_no_folder_of_the_machine_it_comes_from(extended, packed):
     with zipfile.ZipFile(packed) as archive:
-        assert str(grown) not in archive.read("manifest.json").decode()
+        assert str(extended) not in archive.read("manifest.json").decode()
 
 
-def test_the_memory_stays_at_home_on_request(grown, tmp_path):
-    path = pack(grown / "run", 2, tmp_path / "bare.zip", memory=False).path
+def test_the_memory_stays_at_home_on_request(extended, tmp_path):
+    path = pack(extended / "run", 2, tmp_path / "bare.zip", memory=False).path
     with zipfile.ZipFile(path) as archive:
         assert sorted(archive.namelist()) == ["manifest.json", "step.json", "weights.safetensors"]
-    apply_pack(path, grown / "base", tmp_path / "upgraded")
+    apply_pack(path, extended / "base", tmp_path / "upgraded")
     assert load_model(tmp_path / "upgraded").classes[-1] == "sheep"
-    words = ["learn", tmp_path / "upgraded", "--data", grown / "new", "--classes", "goat", "--out", tmp_path / "more"]
+    words = [
+        "extend",
+        tmp_path / "upgraded",
+        "--data",
+        extended / "new",
+        "--classes",
+        "goat",
+        "--out",
+        tmp_path / "more",
+    ]
     assert "--no-memory" in call(*words).stderr
 
 
-def test_an_old_step_can_be_packed_too(grown, tmp_path):
-    path = pack(grown / "base", 1, tmp_path / "green.zip").path
-    shutil.copytree(grown / "base", tmp_path / "first")
+def test_an_old_step_can_be_packed_too(extended, tmp_path):
+    path = pack(extended / "base", 1, tmp_path / "green.zip").path
+    shutil.copytree(extended / "base", tmp_path / "first")
     shutil.rmtree(tmp_path / "first" / "step_01")
     apply_pack(path, tmp_path / "first", tmp_path / "both")
     assert load_model(tmp_path / "both").classes == ("background", "red", "green")
 
 
 @pytest.mark.parametrize(("step", "said"), [("0", "base itself"), ("7", "no step 7")])
-def test_a_step_that_upgrades_nothing_is_not_packed(grown, tmp_path, step, said):
-    result = call("pack", grown / "run", "--step", step, "--out", tmp_path / "a.zip")
+def test_a_step_that_upgrades_nothing_is_not_packed(extended, tmp_path, step, said):
+    result = call("pack", extended / "run", "--step", step, "--out", tmp_path / "a.zip")
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_a_pack_overwrites_nothing(grown, packed, tmp_path):
-    for out in (packed, grown / "run" / "pack.zip", tmp_path / "no" / "where.zip"):
-        assert call("pack", grown / "run", "--out", out).exit_code == 2
+def test_a_pack_overwrites_nothing(extended, packed, tmp_path):
+    for out in (packed, extended / "run" / "pack.zip", tmp_path / "no" / "where.zip"):
+        assert call("pack", extended / "run", "--out", out).exit_code == 2
 
 
 # ---- another base -----------------------------------------------------------------------------------------------
 
 
-def test_a_pack_for_another_base_is_refused(grown, packed, tmp_path):
-    shutil.copytree(grown / "base", tmp_path / "other")
+def test_a_pack_for_another_base_is_refused(extended, packed, tmp_path):
+    shutil.copytree(extended / "base", tmp_path / "other")
     path = tmp_path / "other" / "step_01" / "weights.safetensors"
     tensors, facts = load_tensors(path, "w")
     name = next(iter(tensors))
@@ -133,18 +142,18 @@ def test_a_pack_for_another_base_is_refused(grown, packed, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_of_other_classes_or_another_network_is_told_apart(grown, tiny_run, repack, packed, tmp_path):
+def test_a_base_of_other_classes_or_another_network_is_told_apart(extended, tiny_run, repack, packed, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "scenes")
     shutil.rmtree(tmp_path / "scenes" / "step_02")
     with pytest.raises(UserError, match="its classes"):
         apply_pack(packed, tmp_path / "scenes", tmp_path / "out")
     wider = repack(lambda _, manifest: manifest["base"]["network"].update(rates=[3]))
-    refused(wider, grown, tmp_path, "its network")
+    refused(wider, extended, tmp_path, "its network")
 
 
-def test_a_run_that_has_the_step_already_is_not_upgraded(grown, packed, tmp_path):
+def test_a_run_that_has_the_step_already_is_not_upgraded(extended, packed, tmp_path):
     with pytest.raises(UserError, match="has finished 3"):
-        apply_pack(packed, grown / "run", tmp_path / "out")
+        apply_pack(packed, extended / "run", tmp_path / "out")
 
 
 def test_equal_tensors_have_equal_digests_and_others_do_not():
@@ -161,24 +170,24 @@ def test_equal_tensors_have_equal_digests_and_others_do_not():
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "step.json"])
 @pytest.mark.parametrize("cut", [slice(0), slice(-9)], ids=["empty", "cut"])
-def test_a_step_whose_files_are_damaged_is_not_packed(grown, tmp_path, name, cut):
-    run = shutil.copytree(grown / "run", tmp_path / "run")
+def test_a_step_whose_files_are_damaged_is_not_packed(extended, tmp_path, name, cut):
+    run = shutil.copytree(extended / "run", tmp_path / "run")
     damaged = run / "step_02" / name
     damaged.write_bytes(damaged.read_bytes()[cut])
     assert str(damaged) in fails("pack", run, "--out", tmp_path / "out.zip")
     assert list(tmp_path.iterdir()) == [run]
 
 
-def test_a_run_whose_memory_is_damaged_is_not_packed(grown, tmp_path):
-    shutil.copytree(grown / "run", tmp_path / "run")
+def test_a_run_whose_memory_is_damaged_is_not_packed(extended, tmp_path):
+    shutil.copytree(extended / "run", tmp_path / "run")
     (tmp_path / "run" / "step_02" / "memory" / "manifest.json").write_text('{"version": 1}')
     with pytest.raises(UserError, match="memory's manifest is damaged"):
         pack(tmp_path / "run", 2, tmp_path / "out.zip")
 
 
 @pytest.mark.parametrize("left", [None, b"no picture"], ids=["missing", "damaged"])
-def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only(grown, tmp_path, left):
-    shutil.copytree(grown / "run", tmp_path / "run")
+def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only(extended, tmp_path, left):
+    shutil.copytree(extended / "run", tmp_path / "run")
     lost = next(iter((tmp_path / "run" / "step_02" / "memory" / "saliency").rglob("*.png")))
     lost.unlink()
     if left is not None:
@@ -194,7 +203,7 @@ def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only
 # ---- what a kill leaves ---------------------------------------------------------------------------------------------
 
 
-def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(grown, packed, tmp_path):
+def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(extended, packed, tmp_path):
     theirs = tmp_path / ".ipseg-mine.tmp"
     other = tmp_path / ".ipseg-0123456789abcdef.tmp"
     dead, alive = tmp_path / ".ipseg-00000000000000aa.tmp", tmp_path / ".ipseg-00000000000000bb.tmp"
@@ -204,13 +213,13 @@ def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(grown, packed, t
         path.write_bytes(packed.read_bytes()[:1000])
     with alive.open("rb") as file:
         assert lock(file)
-        pack(grown / "run", 2, tmp_path / "a.zip")
+        pack(extended / "run", 2, tmp_path / "a.zip")
         assert {path.name for path in tmp_path.iterdir()} == {"a.zip", theirs.name, other.name, alive.name}
-    pack(grown / "run", 2, tmp_path / "b.zip")
+    pack(extended / "run", 2, tmp_path / "b.zip")
     assert not alive.exists()
 
 
-def test_a_pack_is_locked_while_it_is_written(grown, tmp_path, monkeypatch):
+def test_a_pack_is_locked_while_it_is_written(extended, tmp_path, monkeypatch):
     copied, free = zipfile.ZipFile.writestr, []
 
     def look(archive, *arguments):
@@ -220,5 +229,5 @@ def test_a_pack_is_locked_while_it_is_written(grown, tmp_path, monkeypatch):
             free.append(lock(file))
 
     monkeypatch.setattr(zipfile.ZipFile, "writestr", look)
-    pack(grown / "run", 2, tmp_path / "a.zip")
+    pack(extended / "run", 2, tmp_path / "a.zip")
     assert free == [False]

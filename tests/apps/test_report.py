@@ -143,13 +143,13 @@ def test_data_that_is_gone_takes_the_pictures_with_it_and_leaves_the_counts(name
     assert "The images are not shown" in memory
 
 
-def test_copies_of_a_memory_are_shown_without_the_data(grown, tmp_path):
-    page = written([grown / "base"], tmp_path)
+def test_copies_of_a_memory_are_shown_without_the_data(extended, tmp_path):
+    page = written([extended / "base"], tmp_path)
     assert memory_of(page).count("<img") == 4
 
 
-def test_a_page_without_a_gallery_has_no_remembered_pictures_either(grown, tiny_run, tmp_path):
-    for place, count in ((grown / "base", 4), (tiny_run, 6)):  # copies in the memory; names in data that is there
+def test_a_page_without_a_gallery_has_no_remembered_pictures_either(extended, tiny_run, tmp_path):
+    for place, count in ((extended / "base", 4), (tiny_run, 6)):  # copies in the memory; names in data that is there
         memory = written([place], tmp_path, images=0)
         memory = memory_of(memory)
         assert f": {count} images" in memory

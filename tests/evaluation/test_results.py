@@ -58,24 +58,24 @@ def test_final_is_the_last_step_the_average_over_steps_and_the_forgetting():
     assert final["forgetting_mean"] == pytest.approx((0.1 + 0.2 - 0.2) / 3)
 
 
-def test_a_grown_run_has_no_average_and_forgetting_over_steps_that_were_measured_differently():
+def test_an_extended_run_has_no_average_and_forgetting_over_steps_that_were_measured_differently():
     """Its last step has no dog: that folder does not annotate it."""
-    grown = replace(RUN, scenario="folder/grown")
-    assert not grown.measured_alike
-    final = grown.final()
+    extended = replace(RUN, scenario="folder/grown")
+    assert not extended.measured_alike
+    final = extended.final()
     assert final["miou"] == STEPS[-1].miou
     assert (final["average"], final["forgetting_mean"]) == (None, None)
     assert set(final["forgetting"].values()) == {None}
-    other_pictures = replace(grown, steps=(STEPS[0], replace(STEPS[1], images=9)))
+    other_pictures = replace(extended, steps=(STEPS[0], replace(STEPS[1], images=9)))
     assert other_pictures.final()["average"] is None
 
 
-def test_a_grown_run_that_was_measured_alike_has_both():
+def test_an_extended_run_that_was_measured_alike_has_both():
     steps = STEPS[:2]
-    grown, ordinary = (replace(RUN, scenario=name, steps=steps) for name in ("folder/grown", "voc/2-1"))
-    assert grown.measured_alike
-    assert grown.final() == ordinary.final()
-    assert grown.final()["average"] is not None
+    extended, ordinary = (replace(RUN, scenario=name, steps=steps) for name in ("folder/grown", "voc/2-1"))
+    assert extended.measured_alike
+    assert extended.final() == ordinary.final()
+    assert extended.final()["average"] is not None
 
 
 def test_a_run_without_steps_has_no_final():

@@ -24,7 +24,7 @@ import ipseg.cli
 from ipseg.models._torchvision import ensure_torchvision
 
 HEAVY = (
-    *("apps.train", "apps.learn", "apps.apply", "apps.pack", "apps.predict", "apps.evaluate", "apps.saliency"),
+    *("apps.train", "apps.extend", "apps.apply", "apps.pack", "apps.predict", "apps.evaluate", "apps.saliency"),
     *("apps.compare", "apps.report", "apps.memory_report", "apps.cost", "apps.sweep", "apps.data_check"),
     *("apps.explain", "engine.experiment", "engine.idle", "report.formats", "report.figures", "report.page"),
 )

@@ -30,7 +30,7 @@ from good import SHORT, make
 
 SECONDS, PATIENCE, MEMORY = 10.0, 120.0, 1 << 30
 """What a command may take of the processor, by the clock, and of memory, the program's own included."""
-LONG, STOPPED = ("train", "learn"), 130
+LONG, STOPPED = ("train", "extend"), 130
 """What a recipe may ask to take for days: it gets Ctrl-C after a while, and must end as the docs say."""
 
 
@@ -60,7 +60,7 @@ RUN = (
     ("train", "IT", "--resume", "--quiet"),
     ("train", "IT", "--resume", "--dry-run"),
     ("report", "IT", "--out", "OUT.html"),
-    ("learn", "IT", "--data", "GOOD/new", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
+    ("extend", "IT", "--data", "GOOD/new", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
     ("apply", "GOOD/sheep.zip", "IT", "--out", "OUT"),
     ("cost", "IT", "--size", "64"),
     ("explain", "IT", "GOOD/photo.png", "--out", "OUT.png"),
@@ -87,7 +87,7 @@ KINDS = {
             ("saliency", "IT", "--fallback", "--quiet"),
             ("evaluate", "GOOD/base", "--data", "IT"),
             ("predict", "GOOD/base", "IT/images", "--out", "OUT"),
-            ("learn", "GOOD/base", "--data", "IT", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
+            ("extend", "GOOD/base", "--data", "IT", "--classes", "sheep", "--out", "OUT", "--quiet", "--set", SHORT),
         ),
         4,
     ),
@@ -172,7 +172,7 @@ def problem(outcome: forked.Outcome) -> str:  # noqa: PLR0911
 
 
 SAID_WITH_1 = ("not learned", "problem", "wrong", "of the grid", "error")
-"""Commands whose answer is 'no' end with 1, and say so: `data check`, `learn` of what was not learned."""
+"""Commands whose answer is 'no' end with 1, and say so: `data check`, `extend` of what was not learned."""
 
 
 def summary(ends: dict[str, Counter[str]], wrong: int, slowest: float, largest: int) -> str:

@@ -42,20 +42,20 @@ def make(good: Path) -> None:
         (["train", good / "old.yaml", "--out", good / "base", "--quiet"], "base/results.json"),
         (
             [
-                "learn",
+                "extend",
                 good / "base",
                 "--data",
                 good / "new",
                 "--classes",
                 "sheep",
                 "--out",
-                good / "grown",
+                good / "extended",
                 "--set",
                 SHORT,
             ],
-            "grown/learn.json",
+            "extended/extend.json",
         ),
-        (["pack", good / "grown", "--out", good / "sheep.zip"], "sheep.zip"),
+        (["pack", good / "extended", "--out", good / "sheep.zip"], "sheep.zip"),
     ):
         done = forked.call(words, good / "log")
         if not (good / file).is_file():

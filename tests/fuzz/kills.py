@@ -32,7 +32,7 @@ from ipseg.files import TEMPORARIES
 from ipseg.training.tensors import digest, load_tensors
 
 NOT_LEARNED = 1
-"""How `learn` ends on tiny data; the files are what counts."""
+"""How `extend` ends on tiny data; the files are what counts."""
 OF_TIME = ("log.jsonl", "run.json")
 """Files that say when; and logs, which have every start."""
 
@@ -72,7 +72,9 @@ def commands(stuff: Path) -> dict[str, Command]:
     base = stuff / "base"
     return {
         "train": run("train", stuff / "recipe.yaml"),
-        "learn": run("learn", base, "--data", stuff / "new", "--classes", "sheep", "--set", "training.later_epochs=3"),
+        "extend": run(
+            "extend", base, "--data", stuff / "new", "--classes", "sheep", "--set", "training.later_epochs=3"
+        ),
         "apply": Command(
             lambda folder: ["apply", stuff / "sheep.zip", base, "--out", folder / "out"],
             lambda folder: (
@@ -80,9 +82,9 @@ def commands(stuff: Path) -> dict[str, Command]:
             ),
         ),
         "pack": Command(
-            lambda folder: ["pack", stuff / "grown", "--out", folder / "out.zip"],
+            lambda folder: ["pack", stuff / "extended", "--out", folder / "out.zip"],
             lambda folder: (
-                [] if (folder / "out.zip").is_file() else ["pack", stuff / "grown", "--out", folder / "out.zip"]
+                [] if (folder / "out.zip").is_file() else ["pack", stuff / "extended", "--out", folder / "out.zip"]
             ),
         ),
         "predict": same("predict", base, stuff / "new" / "images", "--out", "out", "--unknown", "--probabilities"),
@@ -105,25 +107,25 @@ def make(stuff: Path) -> None:
     (stuff / "old.yaml").write_text(yaml.safe_dump(old_settings(old, "copy")), encoding="utf-8")
     write_folder_data(stuff / "new", classes=("goat", "sheep", "red"), count=9)
     write_folder_data(stuff / "bare", count=12, saliency=False)
-    base, grown = stuff / "base", stuff / "grown"
+    base, extended = stuff / "base", stuff / "extended"
     for words in (
         ["train", stuff / "old.yaml", "--out", base],
         [
-            "learn",
+            "extend",
             base,
             "--data",
             stuff / "new",
             "--classes",
             "sheep",
             "--out",
-            grown,
+            extended,
             "--set",
             "training.later_epochs=3",
         ],
-        ["pack", grown, "--out", stuff / "sheep.zip"],
+        ["pack", extended, "--out", stuff / "sheep.zip"],
     ):
         done = forked.call(words, stuff / "log")
-        if not (done.code == 0 or (words[0] == "learn" and (grown / "learn.json").is_file())):
+        if not (done.code == 0 or (words[0] == "extend" and (extended / "extend.json").is_file())):
             sys.exit(f"{words} ended with {done.code}:\n{done.text}")
 
 
@@ -136,7 +138,12 @@ def content(folder: Path) -> dict[str, str]:
             continue
         if path.suffix == ".safetensors":
             found[name] = digest(load_tensors(path, "the weights")[0])
-        elif path.name in ("comparison.json", "recipe.yaml", "learn.json", "comparison.md"):  # names of folders in them
+        elif path.name in (
+            "comparison.json",
+            "recipe.yaml",
+            "extend.json",
+            "comparison.md",
+        ):  # they name folders
             found[name] = hashlib.sha256(path.read_text().replace(str(folder), "").encode()).hexdigest()
         else:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -205,7 +212,7 @@ def main() -> int:
         number, spent, end = 0, Counter(), time.monotonic() + 60 * options.minutes
         with suppress(KeyboardInterrupt):
             while time.monotonic() < end:
-                name = min(known, key=lambda one: spent[one] / (3 if one in ("train", "learn") else 1))
+                name = min(known, key=lambda one: spent[one] / (3 if one in ("train", "extend") else 1))
                 folder, began = Path(place, f"{name}-{number}"), time.monotonic()
                 met, problem = attempt(known[name], folder, rng)
                 if problem := problem or compare(folder, whole[name]):

@@ -73,8 +73,8 @@ def test_joint_training_is_one_step_or_none(scenario):
 
 
 def test_what_joint_training_advises_can_be_done_with_a_finished_run_too():
-    grown = ScenarioConfig(name="grown", steps=(("cat", "cow"), ("dog",))).build("toy", ("cat", "cow", "dog"))
+    extended = ScenarioConfig(name="grown", steps=(("cat", "cow"), ("dog",))).build("toy", ("cat", "cow", "dog"))
     with pytest.raises(UserError, match="here dog come in a later step") as caught:
-        JointConfig().build(MODEL).begin_step(grown.steps[0])
+        JointConfig().build(MODEL).begin_step(extended.steps[0])
     assert "Train a run of another method" in str(caught.value)
-    assert " Set " not in str(caught.value)  # `ipseg learn` lets nobody set method or scenario
+    assert " Set " not in str(caught.value)  # `ipseg extend` lets nobody set method or scenario

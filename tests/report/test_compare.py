@@ -56,13 +56,13 @@ def test_scenarios_stand_in_tables_of_their_own_and_have_their_own_best(entry):
     assert [best(table) for table in found] == [["b"], []]
 
 
-GROWN = {"scenario": "folder/grown", "steps": (("cow", "bus"), ("cat",), ("sheep",))}
+EXTENDED = {"scenario": "folder/grown", "steps": (("cow", "bus"), ("cat",), ("sheep",))}
 
 
-def test_grown_runs_of_other_classes_are_no_rivals(entry):
+def test_extended_runs_of_other_classes_are_no_rivals(entry):
     """One scenario's name stands for all of them: what they learned and were measured on tells them apart."""
-    more = GROWN | {"steps": (*GROWN["steps"], ("goat",))}
-    found = make_tables([entry("a", 0.5, **GROWN), entry("more", 0.9, **more), entry("b", 0.6, **GROWN)])
+    more = EXTENDED | {"steps": (*EXTENDED["steps"], ("goat",))}
+    found = make_tables([entry("a", 0.5, **EXTENDED), entry("more", 0.9, **more), entry("b", 0.6, **EXTENDED)])
     assert [table.title for table in found] == [
         "folder/grown (cow, bus + cat + sheep) overlap",
         "folder/grown (cow, bus + cat + sheep + goat) overlap",
@@ -70,11 +70,11 @@ def test_grown_runs_of_other_classes_are_no_rivals(entry):
     assert [best(table) for table in found] == [["b"], []]
     assert any("the same classes" in note for note in notes(found))
     assert {row["classes"] for row in as_json(found)} == {table.classes for table in found}
-    assert not any("grown" in note for note in notes(make_tables([entry("a")])))
+    assert not any("extended" in note for note in notes(make_tables([entry("a")])))
 
 
-def test_grown_runs_that_were_measured_on_other_classes_are_no_rivals(entry):
-    whole, part = entry("whole", 0.5, **GROWN), entry("part", 0.9, **GROWN)
+def test_extended_runs_that_were_measured_on_other_classes_are_no_rivals(entry):
+    whole, part = entry("whole", 0.5, **EXTENDED), entry("part", 0.9, **EXTENDED)
     last = part.result.steps[-1]
     seen = replace(last, iou=last.iou | {"cow": None, "bus": None, "cat": None})
     part = replace(part, result=replace(part.result, steps=(*part.result.steps[:-1], seen)))
@@ -265,6 +265,6 @@ def test_forgetting_is_known_of_classes_with_an_earlier_step_in_runs_that_were_m
     lost = row.forgetting()
     assert lost["person"] == pytest.approx(45)
     assert "bus" not in lost
-    grown = make_run(scenario="folder/grown")
-    other = replace(grown, steps=(replace(grown.steps[0], images=9), *grown.steps[1:]))
+    extended = make_run(scenario="folder/grown")
+    other = replace(extended, steps=(replace(extended.steps[0], images=9), *extended.steps[1:]))
     assert table_of(other).rows[0].forgetting() == {}

@@ -1,4 +1,5 @@
-"""Data that does not annotate every class the model knows, as a grown run's: only what it can decide is measured."""
+"""Data that does not annotate every class the model knows, as an extended run's:
+only what it can decide is measured."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ipseg.apps.learn import require_apart
+from ipseg.apps.extend import require_apart
 from ipseg.apps.pack import SETTINGS, fingerprint, network_of
 from ipseg.apps.pack_checks import opened, read_manifest, require_memory, short
 from ipseg.config import build

@@ -133,13 +133,13 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
 def with_bounds(runs: Sequence[Run]) -> list[Run]:
     """List joint training in the table of every setup with the same classes of the same data, grouped as that one.
 
-    Not in those of grown runs: they are measured on other images.
+    Not in those of extended runs: they are measured on other images.
     """
     joint = [run for run in runs if run.result.complete and run.result.scenario.endswith("/joint") and run.result.steps]
     rest = [run for run in runs if run not in joint]
     setups: dict[Setup, Run] = {}
     for run in rest:
-        if run.result.complete and run.result.steps and not run.result.grown:
+        if run.result.complete and run.result.steps and not run.result.extended:
             setups.setdefault(run.setup, run)
     bounds = []
     for run in joint:

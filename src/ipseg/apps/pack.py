@@ -22,7 +22,7 @@ from ipseg.data.source import EmptyDataset
 from ipseg.errors import UserError
 from ipseg.files import remove_abandoned, replacing
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import GROWN, Step
+from ipseg.scenario.split import EXTENDED, Step
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.tensors import digest
@@ -62,7 +62,7 @@ def pack(run: Path, step: int | None, out: Path | None = None, *, memory: bool =
         "step": index,
         "base": fingerprint(folder, recipe, steps[:index]),
         "scenario": {
-            "name": GROWN,
+            "name": EXTENDED,
             "setting": recipe.scenario.setting,
             "unseen": recipe.scenario.unseen,
             "steps": [list(one.new) for one in steps],

@@ -11,7 +11,7 @@ from typing import Any
 
 from ipseg.files import read_json, write_json
 from ipseg.scenario.split import BACKGROUND as BACKGROUND  # noqa: PLC0414 - readers of results use it
-from ipseg.scenario.split import GROWN
+from ipseg.scenario.split import EXTENDED
 
 VERSION = 2
 """Of results.json and step.json. 2 has `confusion`; files of version 1 are read as ever."""
@@ -73,14 +73,14 @@ class RunResult:
         return bool(len(self.steps) == self.info.get("steps", len(self.steps)))
 
     @property
-    def grown(self) -> bool:
-        """Whether `ipseg learn` made it, with other data than that of the steps before."""
-        return self.scenario.rpartition("/")[2] == GROWN
+    def extended(self) -> bool:
+        """Whether `ipseg extend` made it, with other data than that of the steps before."""
+        return self.scenario.rpartition("/")[2] == EXTENDED
 
     @property
     def measured_alike(self) -> bool:
-        """Whether numbers of its steps belong together; those of a grown run may be of other pictures and classes."""
-        if not self.grown or not self.steps:
+        """Whether numbers of its steps belong together; in an extended run images and classes may differ."""
+        if not self.extended or not self.steps:
             return True
         last = self.steps[-1]
         return all(

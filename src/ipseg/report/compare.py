@@ -48,7 +48,7 @@ class Setup:
     setting: str
     steps: Steps
     measured: frozenset[str] = frozenset()
-    """Of grown runs: the classes that the last step's data annotates."""
+    """Of extended runs: the classes that the last step's data annotates."""
     held_out: float = 0.0
     """The share of training images that was measured on, instead of the validation split."""
 
@@ -59,7 +59,7 @@ class Setup:
 
     @property
     def classes(self) -> str:
-        """The classes of every step; of grown runs also the measured ones, where these are fewer."""
+        """The classes of every step; of extended runs also the measured ones, where these are fewer."""
         learned = [name for step in self.steps for name in step]
         measured = [name for name in learned if name in self.measured]
         partly = f"; measured: {_shortened(measured) or 'none'}" if self.measured and measured != learned else ""
@@ -95,7 +95,7 @@ class Run:
         """The table that it belongs to."""
         result = self.result
         steps = tuple(step.new for step in result.steps) if self.compared_in is None else self.compared_in
-        measured = result.steps[-1].measured if result.grown and result.steps else frozenset()
+        measured = result.steps[-1].measured if result.extended and result.steps else frozenset()
         held_out = float(self.settings.get("evaluation.held_out") or 0)
         return Setup(result.scenario, result.setting, steps, measured, held_out)
 
@@ -237,7 +237,7 @@ def make_tables(runs: Sequence[Run]) -> list[ResultTable]:
     often = Counter((setup.scenario, setup.setting, setup.held_out) for setup in members)
     tables = []
     for setup, found in members.items():
-        ambiguous = often[setup.scenario, setup.setting, setup.held_out] > 1 or found[0].result.grown
+        ambiguous = often[setup.scenario, setup.setting, setup.held_out] > 1 or found[0].result.extended
         classes = setup.classes if ambiguous else ""
         tables.append(ResultTable(setup.scenario, setup.setting, _make_rows(found), classes, setup.held_out))
     return tables
@@ -295,13 +295,13 @@ def notes(tables: Sequence[ResultTable]) -> list[str]:
         found.append(f"{DAGGER} saw labels that a step must not see ({', '.join(oracle)}): a bound, not a rival")
     if any(row.state for row in rows):
         found.append("a run that is not finished has no numbers here and counts nowhere")
-    if any(result.grown for result in results):
-        found.append("grown runs share a table only if they learned, and were measured on, the same classes")
+    if any(result.extended for result in results):
+        found.append("extended runs share a table only if they learned, and were measured on, the same classes")
     elif len({(result.scenario, result.setting) for result in results}) < len(tables):
         found.append("runs of one scenario share a table only if they learned the same classes in the same steps")
     if any(result.complete and not result.measured_alike for result in results):
         found.append(
-            "average and forgetting of a grown run are empty where its steps were measured on different images or "
+            "average and forgetting of an extended run are empty where its steps were measured on different images or "
             "classes"
         )
     if any(table.has_paper for table in tables):

@@ -21,7 +21,7 @@ IGNORE = 255
 BACKGROUND = "background"
 MAX_CLASSES = 253
 """Masks hold bytes: 0 is background and 255 is ignored. So do labels of branches, which are one higher."""
-GROWN = "grown"
+EXTENDED = "grown"
 """The name of a scenario whose steps are listed: no BASE-INCREMENT says them."""
 
 Setting = Literal["overlap", "disjoint"]
@@ -49,7 +49,7 @@ class ScenarioConfig:
     """What a class that is not learned yet counts as at evaluation. It does not matter at the last step."""
 
     steps: tuple[tuple[str, ...], ...] | None = None
-    """The classes of each step, with `name: grown`: `ipseg learn` writes it. The data may lack classes of steps that
+    """The classes of each step, with `name: grown`: `ipseg extend` writes it. The data may lack classes of steps that
     are learned already. null: as `name` says."""
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class ScenarioConfig:
         require_one_of("scenario.unseen", self.unseen, ("background", "ignore"))
         if isinstance(self.order, int):
             require_at_least("scenario.order", self.order, 0)
-        if self.steps is not None or self.name.rpartition("/")[2] == GROWN:
-            _require_grown(self)
+        if self.steps is not None or self.name.rpartition("/")[2] == EXTENDED:
+            _require_extended(self)
 
     def build(self, data_name: str, classes: Sequence[str]) -> Scenario:
         """The scenario on a data set with these foreground classes (mask value 1, 2, ...)."""
@@ -137,7 +137,7 @@ class Scenario:
     name: str
     setting: Setting
     data_classes: tuple[str, ...]
-    """The data set's foreground classes; class i has mask value i + 1. A grown scenario's data may lack old ones."""
+    """The data set's foreground classes; class i has mask value i + 1. An extended run's data may lack old ones."""
     order: tuple[str, ...]
     """The classes to learn, in the order of learning."""
     steps: tuple[Step, ...]
@@ -201,12 +201,12 @@ def _require_usable(data_name: str, classes: Sequence[str]) -> None:
     _require_names(f"the class list of {data_name}", classes, classes)
 
 
-def _require_grown(config: ScenarioConfig) -> None:
+def _require_extended(config: ScenarioConfig) -> None:
     """Raise unless the listed steps are whole and nothing else says what is learned when."""
-    if not config.steps or config.name.rpartition("/")[2] != GROWN or config.order is not None or config.classes:
+    if not config.steps or config.name.rpartition("/")[2] != EXTENDED or config.order is not None or config.classes:
         raise UserError(
-            f'scenario.steps goes with scenario.name: {GROWN}, and without order and classes; got "{config.name}" and '
-            f"{'no steps' if not config.steps else f'{len(config.steps)} steps'}. `ipseg learn` writes it right."
+            f'scenario.steps goes with scenario.name: {EXTENDED}, and without order and classes; got "{config.name}" '
+            f"and {'no steps' if not config.steps else f'{len(config.steps)} steps'}. `ipseg extend` writes it right."
         )
     names = list(chain(*config.steps))
     _require_names("scenario.steps", names, names)

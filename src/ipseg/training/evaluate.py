@@ -158,7 +158,7 @@ def _together(
 
 
 def _known(counts: NDArray[np.int64], annotated: list[int]) -> NDArray[np.int64]:
-    """Drop what data that does not annotate every seen class (a grown run's) cannot decide.
+    """Drop what data that does not annotate every seen class (an extended run's) cannot decide.
 
     Where it says background and the model says a class that it does not annotate, the model may well be right.
     """

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from commands import call, fails
-from ipseg.apps.learn import learn
+from ipseg.apps.extend import extend
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
 from ipseg.errors import UserError
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_memory_of_names_is_copied_while_the_old_data_is_there(names_only, make_folder_data, tmp_path):
     new = make_folder_data("new", classes=("sheep",), count=6)
-    learn(names_only, new, ["sheep"], tmp_path / "run", quiet=True)
+    extend(names_only, new, ["sheep"], tmp_path / "run", quiet=True)
     assert not load_memory(tmp_path / "run" / "step_02" / "memory", EmptyDataset()).without_copy()
     assert not (names_only / "step_01" / "memory" / "images").exists()
 
@@ -28,7 +28,7 @@ def test_a_memory_of_names_is_copied_while_the_old_data_is_there(names_only, mak
 def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only, make_folder_data, tmp_path):
     shutil.rmtree(tmp_path / "old")
     new = make_folder_data("new", classes=("sheep",), count=6)
-    words = ["learn", names_only, "--data", new, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    words = ["extend", names_only, "--data", new, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
     refused = call(*words)
     assert refused.exit_code == 2
     assert "memory.store: path" in refused.stderr
@@ -37,15 +37,15 @@ def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only
     done = call(*words, "--no-memory")
     assert done.exit_code == 0, done.output
     assert "no remembered picture" in done.output
-    assert json.loads((tmp_path / "run" / "learn.json").read_text())["memory"] is None
+    assert json.loads((tmp_path / "run" / "extend.json").read_text())["memory"] is None
 
 
-def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(grown, tmp_path):
+def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(extended, tmp_path):
     """The data is not to blame: this memory had copies."""
-    shutil.copytree(grown / "base", tmp_path / "base")
+    shutil.copytree(extended / "base", tmp_path / "base")
     for memory in (tmp_path / "base").glob("step_*/memory"):
         shutil.rmtree(memory)
-    words = ["learn", tmp_path / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    words = ["extend", tmp_path / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
     refused = call(*words, "--quiet")
     assert refused.exit_code == 2
     said = " ".join(refused.stderr.split())
@@ -57,18 +57,18 @@ def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(grown, tmp_pa
     assert done.exit_code == 0, done.output
 
 
-def test_a_damaged_memory_is_not_put_down_to_the_data(grown, tmp_path):
-    shutil.copytree(grown / "base", tmp_path / "base")
+def test_a_damaged_memory_is_not_put_down_to_the_data(extended, tmp_path):
+    shutil.copytree(extended / "base", tmp_path / "base")
     (tmp_path / "base" / "step_01" / "memory" / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"damaged(.|\n)*Put a whole copy of it in its place, or .*--no-memory"):
-        learn(tmp_path / "base", grown / "new", ["sheep"], tmp_path / "run")
+        extend(tmp_path / "base", extended / "new", ["sheep"], tmp_path / "run")
 
 
-def test_a_memory_that_has_lost_a_map_can_be_left_too(grown, tmp_path):
-    base = shutil.copytree(grown / "base", tmp_path / "base")
+def test_a_memory_that_has_lost_a_map_can_be_left_too(extended, tmp_path):
+    base = shutil.copytree(extended / "base", tmp_path / "base")
     lost = next((base / "step_01" / "memory" / "saliency").iterdir())
     lost.unlink()
-    told = fails("learn", base, "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    told = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
     assert lost.name in told
     assert "--no-memory" in told
     assert list(tmp_path.iterdir()) == [base]
@@ -81,7 +81,7 @@ def test_the_own_folder_with_one_more_class_annotated_says_so_of_remembered_pict
         mask = np.array(Image.open(path))
         mask[:8, :8] = 3
         Image.fromarray(mask).save(path)
-    learn(names_only, tmp_path / "old", ["blue"], tmp_path / "run", quiet=True)
+    extend(names_only, tmp_path / "old", ["blue"], tmp_path / "run", quiet=True)
     base, before, after = (
         load_memory(path / "memory", EmptyDataset()).entries
         for path in (names_only / "step_01", tmp_path / "run" / "step_01", tmp_path / "run" / "step_02")

@@ -1,4 +1,4 @@
-"""What `ipseg learn` is asked for: checked as a whole before a new run is begun."""
+"""What `ipseg extend` is asked for: checked as a whole before a new run is begun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipseg.data.registry import data_config
 from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, unknown
-from ipseg.scenario.split import GROWN, Scenario
+from ipseg.scenario.split import EXTENDED, Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.start import restore
@@ -79,7 +79,7 @@ def make_plan(
     offered = data_config(override({"data": given}, of_data)["data"]).build().classes
     names = named(classes, offered)
     require_new(names, learned.order, offered, base.path, data)
-    recipe = make_recipe(_grown(base.settings(), learned, names, given, assignments))
+    recipe = make_recipe(_extended(base.settings(), learned, names, given, assignments))
     if oracle := list(recipe.method.oracle()):
         raise UserError(
             f"--set {', '.join(oracle)}: that takes annotations of old classes, and {data} need not have them. "
@@ -147,7 +147,7 @@ def require_new(names: Sequence[str], known: Sequence[str], offered: Sequence[st
             raise unknown("new class", name, new, hint)
 
 
-def _grown(
+def _extended(
     values: Settings,
     learned: Scenario,
     classes: Sequence[str],
@@ -156,11 +156,11 @@ def _grown(
 ) -> Settings:
     """The old recipe with the new data, one more step, and a memory of copies: names would be of several data sets."""
     steps = [list(step.new) for step in learned.steps]
-    grown = values | {
+    extended = values | {
         "name": "+".join([str(values.get("name") or values["method"]["name"]), *classes]),
         "data": data,
         "scenario": {
-            "name": GROWN,
+            "name": EXTENDED,
             "setting": learned.setting,
             "unseen": learned.unseen,
             "steps": [*steps, list(classes)],
@@ -168,7 +168,7 @@ def _grown(
         "memory": values["memory"] | {"store": "copy"},
         "init": None,
     }
-    return override(grown, assignments)
+    return override(extended, assignments)
 
 
 def require_free(assignment: str) -> None:
@@ -203,7 +203,7 @@ def validation(plan: Plan, path: Path | None) -> tuple[Source, bool]:
 
 
 def require_learnable(plan: Plan) -> None:
-    """Raise unless the old model can be read and grown: half a new run would stand in the way of the next try."""
+    """Raise unless the old model can be read and extended: half a new run would stand in the way of the next try."""
     plan.recipe.require_trainable()
     choose_device(plan.recipe.device)
     plan.base.require_results()

@@ -1,4 +1,4 @@
-"""Steps that are listed: what `ipseg learn` writes."""
+"""Steps that are listed: what `ipseg extend` writes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ipseg.scenario.split import ScenarioConfig
 STEPS = [["cat", "dog"], ["horse"], ["sheep"]]
 
 
-def grown(**changes):
+def extended(**changes):
     return build(ScenarioConfig, {"name": "grown", "steps": STEPS} | changes, "scenario")
 
 
 def test_the_steps_are_as_listed_and_old_classes_need_no_data():
-    scenario = grown().build("folder", ["goat", "sheep", "cat"])
+    scenario = extended().build("folder", ["goat", "sheep", "cat"])
     assert [step.new for step in scenario.steps] == [("cat", "dog"), ("horse",), ("sheep",)]
     assert scenario.steps[2].old == ("cat", "dog", "horse")
     assert scenario.name == "folder/grown"
 
 
 def test_mask_values_are_the_new_datas_and_labels_the_old_order():
-    scenario = grown().build("folder", ["goat", "sheep", "cat"])
+    scenario = extended().build("folder", ["goat", "sheep", "cat"])
     assert scenario.training_table(scenario.steps[2])[:4].tolist() == [0, 0, 4, 0]
     assert scenario.evaluation_table(scenario.steps[2])[:4].tolist() == [0, 0, 4, 1]
     assert scenario.images_per_step([{1}, {2, 3}, {3}]) == [2, 0, 1]
@@ -46,4 +46,4 @@ def test_mask_values_are_the_new_datas_and_labels_the_old_order():
 )
 def test_steps_that_say_nothing_or_something_twice_are_refused(changes):
     with pytest.raises(UserError, match=r"scenario\.steps"):
-        grown(**changes)
+        extended(**changes)

@@ -41,7 +41,7 @@ LEAST_IOU = 0.05
 """On the new data's own validation pictures. A new class that has less was not learned."""
 
 
-def measure_growth(
+def measure_extension(
     folder: RunFolder, recipe: Recipe, scenario: Scenario, source: Source, *, own_split: bool, quiet: bool
 ) -> dict[str, Any]:
     """The model before the last step beside the one after it, on remembered pictures and on those of the source.
@@ -129,7 +129,7 @@ def on_validation(
 # ---- for people -------------------------------------------------------------------------------------------------
 
 
-def growth_table(report: dict[str, Any]) -> Table:
+def extension_table(report: dict[str, Any]) -> Table:
     """A row a class: what became of it."""
     columns = ["remembered", "in picture, before", "after", "pixels kept", "IoU before", "after"]
     table = Table("class", box=box.SIMPLE_HEAD, caption_justify="left")
@@ -160,7 +160,7 @@ def _kind(validation: dict[str, Any]) -> str:
     return "validation pictures" if validation["own_split"] else "pictures of --val"
 
 
-def growth_lines(report: dict[str, Any]) -> list[str]:
+def extension_lines(report: dict[str, Any]) -> list[str]:
     """The same in a few sentences."""
     memory, validation = report["memory"], report["validation"]
     learned = [name for name in report["new"] if name not in report["not_learned"]]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ipseg.apps.growth import growth_lines
-from ipseg.apps.learn import learn
+from ipseg.apps.extend import extend
+from ipseg.apps.extend_report import extension_lines
 from ipseg.apps.memory_report import memory_report
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
@@ -118,9 +118,9 @@ def test_two_steps_and_one_more_class_on_photographs_in_under_three_minutes(tmp_
     run(recipe(old), tmp_path / "base", quiet=True)
     old.rename(tmp_path / "gone")
     trained = time.process_time() - began
-    report = learn(tmp_path / "base", new, ["sheep"], tmp_path / "run", val=val, quiet=True)
+    report = extend(tmp_path / "base", new, ["sheep"], tmp_path / "run", val=val, quiet=True)
     learned = time.process_time() - began - trained
-    print(f"\nbase {trained:.0f} s, learn {learned:.0f} s", *growth_lines(report), sep="\n")  # noqa: T201
+    print(f"\nbase {trained:.0f} s, learn {learned:.0f} s", *extension_lines(report), sep="\n")  # noqa: T201
     assert trained < 180
     assert learned < 180
     assert report["memory"]["pixels_kept"] > 0.5

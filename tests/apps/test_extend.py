@@ -13,10 +13,10 @@ from PIL import Image
 
 import ipseg
 from commands import call
-from ipseg.apps import growth, learn_plan
+from ipseg.apps import extend_plan, extend_report
 from ipseg.apps.evaluate import evaluate_again
-from ipseg.apps.growth import growth_lines, on_validation
-from ipseg.apps.learn import learn
+from ipseg.apps.extend import extend
+from ipseg.apps.extend_report import extension_lines, on_validation
 from ipseg.apps.model import load_model
 from ipseg.data.memory_io import load_memory
 from ipseg.data.source import EmptyDataset
@@ -29,38 +29,38 @@ from ipseg.training.tensors import load_tensors
 pytestmark = pytest.mark.slow
 
 
-def test_the_new_run_knows_the_old_classes_and_the_new_one(grown):
-    model = load_model(grown / "run")
+def test_the_new_run_knows_the_old_classes_and_the_new_one(extended):
+    model = load_model(extended / "run")
     assert model.classes == ("background", "red", "green", "sheep")
     assert model.step == 2
-    assert RunResult.read(grown / "run" / "results.json").complete
+    assert RunResult.read(extended / "run" / "results.json").complete
 
 
-def test_the_old_steps_are_taken_over_bit_for_bit(grown):
+def test_the_old_steps_are_taken_over_bit_for_bit(extended):
     for step in range(2):
         for name in ("weights.safetensors", "step.json"):
-            ours, theirs = (grown / run / f"step_{step:02d}" / name for run in ("run", "base"))
+            ours, theirs = (extended / run / f"step_{step:02d}" / name for run in ("run", "base"))
             assert ours.read_bytes() == theirs.read_bytes()
-    changed, _ = load_tensors(grown / "run" / "step_02" / "weights.safetensors", "w")
+    changed, _ = load_tensors(extended / "run" / "step_02" / "weights.safetensors", "w")
     assert not [name for name in changed if name.startswith(("encoder.", "temporary.0", "temporary.1"))]
 
 
-def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(grown):
+def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(extended):
     """In the new data red is value 3 and goat value 1; neither is taught, and sheep (2) is class 3 of the model."""
-    manifest = json.loads((grown / "run" / "step_02" / "memory" / "manifest.json").read_text())
+    manifest = json.loads((extended / "run" / "step_02" / "memory" / "manifest.json").read_text())
     assert manifest["order"] == ["red", "green", "sheep"]
     recent = [entry for entry in manifest["entries"] if entry["step"] == 2]
     assert recent
     assert all("sheep" in entry["classes"] for entry in recent)
-    iou = RunResult.read(grown / "run" / "results.json").steps[2].iou
+    iou = RunResult.read(extended / "run" / "results.json").steps[2].iou
     assert list(iou) == ["background", "red", "green", "sheep"]
     assert iou["green"] is None  # the new data does not annotate it
     assert iou["red"] is not None  # this one it does
 
 
-def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(grown):
-    before = load_memory(grown / "base" / "step_01" / "memory", EmptyDataset())
-    after = load_memory(grown / "run" / "step_01" / "memory", EmptyDataset())
+def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(extended):
+    before = load_memory(extended / "base" / "step_01" / "memory", EmptyDataset())
+    after = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
     assert [f"old/{entry.name}" for entry in before.entries] == [entry.name for entry in after.entries]
     assert not after.without_copy()
     for index in range(len(before)):
@@ -68,12 +68,12 @@ def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(grown):
         assert np.array_equal(before.sample(index).salient, after.sample(index).salient)
 
 
-def test_only_the_memory_that_is_needed_moves_along(grown):
-    assert not (grown / "run" / "step_00" / "memory").exists()
+def test_only_the_memory_that_is_needed_moves_along(extended):
+    assert not (extended / "run" / "step_00" / "memory").exists()
 
 
-def test_what_became_of_the_old_classes_is_written_and_said(grown):
-    report = json.loads((grown / "run" / "learn.json").read_text())
+def test_what_became_of_the_old_classes_is_written_and_said(extended):
+    report = json.loads((extended / "run" / "extend.json").read_text())
     assert (report["old"], report["new"]) == (["red", "green"], ["sheep"])
     memory, validation = report["memory"], report["validation"]
     assert memory["pictures"] == 4
@@ -82,25 +82,25 @@ def test_what_became_of_the_old_classes_is_written_and_said(grown):
     assert validation["not_annotated"] == ["green"]
     assert validation["iou"]["green"] == {"before": None, "after": None}
     assert validation["iou"]["sheep"]["after"] is not None
-    assert any("not annotated there" in line for line in growth_lines(report))
+    assert any("not annotated there" in line for line in extension_lines(report))
 
 
 @pytest.mark.parametrize(("kept", "said"), [(0.5, "50.0 % of their pixels kept;"), (None, "saw none of them;")])
-def test_a_share_of_no_pixels_is_said_in_words(grown, kept, said):
-    report = json.loads((grown / "run" / "learn.json").read_text())
+def test_a_share_of_no_pixels_is_said_in_words(extended, kept, said):
+    report = json.loads((extended / "run" / "extend.json").read_text())
     report["memory"]["pixels_kept"] = kept
-    assert said in growth_lines(report)[1]
+    assert said in extension_lines(report)[1]
 
 
-def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(grown, make_folder_data, tmp_path):
-    report = json.loads((grown / "run" / "learn.json").read_text())
-    assert growth_lines(report)[-1].startswith("new classes: mIoU ")
+def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(extended, make_folder_data, tmp_path):
+    report = json.loads((extended / "run" / "extend.json").read_text())
+    assert extension_lines(report)[-1].startswith("new classes: mIoU ")
     old = make_folder_data("old", classes=("red", "green"), count=4)
-    report = learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", val=old, quiet=True)
+    report = extend(extended / "base", extended / "new", ["sheep"], tmp_path / "run", val=old, quiet=True)
     assert report["validation"]["new"] is None
     recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2].iou["sheep"]
     said = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation pictures of the new data"
-    assert growth_lines(report)[-1] == said
+    assert extension_lines(report)[-1] == said
 
 
 def test_the_mean_of_old_classes_is_over_what_is_measured():
@@ -109,44 +109,44 @@ def test_the_mean_of_old_classes_is_over_what_is_measured():
     assert found["new"] == 0.75
 
 
-def test_a_model_that_has_not_changed_has_kept_everything(grown):
+def test_a_model_that_has_not_changed_has_kept_everything(extended):
     """The measure on remembered pictures is right at its end points."""
     import torch
 
-    from ipseg.apps.growth import on_memory
+    from ipseg.apps.extend_report import on_memory
 
-    method = load_model(grown / "base", device="cpu").method
-    memory = load_memory(grown / "run" / "step_01" / "memory", EmptyDataset())
+    method = load_model(extended / "base", device="cpu").method
+    memory = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
     found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"), quiet=True)
     assert found["image_accuracy"]["before"] == found["image_accuracy"]["after"]
     assert found["pixels_kept"] in (1.0, None)
     assert {one["pixels_to_new"] for one in found["classes"].values()} <= {0.0, None}
 
 
-def test_the_new_run_can_be_used_like_any_other(grown, tmp_path):
-    picture = next((grown / "new" / "images").iterdir())
-    assert call("predict", grown / "run", picture, "--out", tmp_path / "labels").exit_code == 0
-    drawn = call("explain", grown / "run", "val/picture_04", "--out", tmp_path / "why.png")
+def test_the_new_run_can_be_used_like_any_other(extended, tmp_path):
+    picture = next((extended / "new" / "images").iterdir())
+    assert call("predict", extended / "run", picture, "--out", tmp_path / "labels").exit_code == 0
+    drawn = call("explain", extended / "run", "val/picture_04", "--out", tmp_path / "why.png")
     assert drawn.exit_code == 0, drawn.output
-    recorded = RunResult.read(grown / "run" / "results.json").steps[2]
-    assert evaluate_again(grown / "run", quiet=True) == recorded
-    assert evaluate_again(grown / "run", 0, quiet=True).iou["red"] is not None  # which the new data annotates
+    recorded = RunResult.read(extended / "run" / "results.json").steps[2]
+    assert evaluate_again(extended / "run", quiet=True) == recorded
+    assert evaluate_again(extended / "run", 0, quiet=True).iou["red"] is not None  # which the new data annotates
 
 
-def test_the_old_classes_of_the_new_run_can_be_measured_on_old_data(grown, make_folder_data):
+def test_the_old_classes_of_the_new_run_can_be_measured_on_old_data(extended, make_folder_data):
     old = make_folder_data("old", classes=("red", "green"), count=4)
-    result = evaluate_again(grown / "run", data=old, quiet=True)
+    result = evaluate_again(extended / "run", data=old, quiet=True)
     assert result.measured == {"background", "red", "green"}
     assert result.iou["sheep"] is None
-    told = call("evaluate", grown / "run", "--data", old)
+    told = call("evaluate", extended / "run", "--data", old)
     assert told.exit_code == 0, told.output
     assert "so not measured: sheep" in told.output
 
 
-def test_an_old_step_none_of_whose_classes_the_new_data_annotates_is_not_measured(grown, tmp_path):
-    new = shutil.copytree(grown / "new", tmp_path / "new")
+def test_an_old_step_none_of_whose_classes_the_new_data_annotates_is_not_measured(extended, tmp_path):
+    new = shutil.copytree(extended / "new", tmp_path / "new")
     (new / "classes.txt").write_text("goat\nsheep\ncup\n")  # red has another name
-    told = call("evaluate", grown / "run", "--step", 1, "--set", f"data.path={new}")
+    told = call("evaluate", extended / "run", "--step", 1, "--set", f"data.path={new}")
     assert told.exit_code == 2, told.output
     assert "annotates none of the classes that step 1 knows (red, green)" in told.stderr
     assert "--data FOLDER" in told.stderr
@@ -194,58 +194,60 @@ def as_coco(folder: Path, root: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["voc", "coco"])
-def test_other_kinds_of_data_teach_a_class_too(grown, tmp_path, kind):
+def test_other_kinds_of_data_teach_a_class_too(extended, tmp_path, kind):
     if kind == "coco":
         pytest.importorskip("pycocotools", reason="needs the extra coco")
-    data = {"voc": as_voc, "coco": as_coco}[kind](grown / "new", tmp_path / kind)
+    data = {"voc": as_voc, "coco": as_coco}[kind](extended / "new", tmp_path / kind)
     words = ["--data", data, "--format", kind, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
-    done = call("learn", grown / "base", *words)
+    done = call("extend", extended / "base", *words)
     assert done.exit_code == 0, done.output
     assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep")
-    report = json.loads((tmp_path / "run" / "learn.json").read_text())
+    report = json.loads((tmp_path / "run" / "extend.json").read_text())
     assert report["validation"]["iou"]["sheep"]["after"] is not None
     assert report["validation"]["not_annotated"] == (["red", "green"] if kind == "voc" else ["green"])
 
 
-def test_one_more_and_one_more_again(grown, tmp_path):
-    before = contents(grown / "run")
-    result = ipseg.learn(grown / "run", grown / "new", "goat", tmp_path / "third", val=grown / "new", quiet=True)
+def test_one_more_and_one_more_again(extended, tmp_path):
+    before = contents(extended / "run")
+    result = ipseg.extend(
+        extended / "run", extended / "new", "goat", tmp_path / "third", val=extended / "new", quiet=True
+    )
     assert result["old"] == ["red", "green", "sheep"]
     assert load_model(tmp_path / "third").classes[1:] == ("red", "green", "sheep", "goat")
-    assert contents(grown / "run") == before
+    assert contents(extended / "run") == before
 
 
 def test_of_the_old_runs_data_the_validation_pictures_are_measured(names_only, make_folder_data, tmp_path):
     """Given as --val, for it is the one folder that annotates the old classes; eight of ten were learned from."""
     new = make_folder_data("new", classes=("sheep",), count=6)
-    report = learn(names_only, new, ["sheep"], tmp_path / "run", val=tmp_path / "old", quiet=True)
+    report = extend(names_only, new, ["sheep"], tmp_path / "run", val=tmp_path / "old", quiet=True)
     assert (report["validation"]["pictures"], report["validation"]["own_split"]) == (2, True)
-    assert any("on 2 validation pictures" in line for line in growth_lines(report))
+    assert any("on 2 validation pictures" in line for line in extension_lines(report))
 
 
-def test_pictures_of_another_folder_are_not_called_validation_pictures(grown, make_folder_data, tmp_path):
+def test_pictures_of_another_folder_are_not_called_validation_pictures(extended, make_folder_data, tmp_path):
     other = make_folder_data("other", classes=("red", "green", "sheep"), count=6)
-    words = ["learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--val", other]
+    words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--val", other]
     done = call(*words, "--out", tmp_path / "run", "--quiet")
     assert done.exit_code == 0, done.output
     assert "on 6 pictures of --val" in done.output
     assert "validation pictures" not in done.output
 
 
-def test_what_is_held_out_of_the_new_data_is_measured_and_not_learned(grown, tmp_path):
+def test_what_is_held_out_of_the_new_data_is_measured_and_not_learned(extended, tmp_path):
     change = ["evaluation.held_out=0.4"]
-    report = learn(grown / "base", grown / "new", ["sheep"], tmp_path / "run", assignments=change, quiet=True)
+    report = extend(extended / "base", extended / "new", ["sheep"], tmp_path / "run", assignments=change, quiet=True)
     recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2]
     assert evaluate_again(tmp_path / "run", quiet=True) == recorded
-    before = json.loads((grown / "run" / "learn.json").read_text())
+    before = json.loads((extended / "run" / "extend.json").read_text())
     assert report["pictures"] < before["pictures"]
 
 
-def test_a_class_whose_name_has_a_comma_can_be_learned(grown, tmp_path):
-    new = shutil.copytree(grown / "new", tmp_path / "new")
+def test_a_class_whose_name_has_a_comma_can_be_learned(extended, tmp_path):
+    new = shutil.copytree(extended / "new", tmp_path / "new")
     (new / "classes.txt").write_text("goat\nsheep, shorn\nred\n")
     words = ["--data", new, "--classes", "sheep, shorn", "--out", tmp_path / "run", "--quiet"]
-    done = call("learn", grown / "base", *words)
+    done = call("extend", extended / "base", *words)
     assert done.exit_code == 0, done.output
     assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep, shorn")
 
@@ -257,14 +259,14 @@ def later_epochs(run: Path) -> float | None:
     return make_recipe(RunFolder.open(run).settings()).training.later_epochs
 
 
-def test_few_pictures_are_learned_for_long_enough_and_that_is_said(grown, tmp_path, monkeypatch):
+def test_few_pictures_are_learned_for_long_enough_and_that_is_said(extended, tmp_path, monkeypatch):
     """Three of the new pictures hold sheep: in batches of four the run's one epoch is a single iteration."""
-    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 6)
+    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 6)
     words = [
-        "learn",
-        grown / "base",
+        "extend",
+        extended / "base",
         "--data",
-        grown / "new",
+        extended / "new",
         "--classes",
         "sheep",
         "--out",
@@ -278,28 +280,36 @@ def test_few_pictures_are_learned_for_long_enough_and_that_is_said(grown, tmp_pa
     assert last["iteration"] == last["of"] >= 6
     assert f"are too few. training.later_epochs is {later_epochs(tmp_path / 'run'):g} now" in done.stderr
     shutil.rmtree(tmp_path / "run" / "step_02")
-    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 9)  # of another release, say: it goes on as it began
+    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 9)  # of another release, say: it goes on as it began
     again = call(*words, "--resume")
     assert again.exit_code == 0, again.output
     assert "too few" not in again.stderr
 
 
-def test_epochs_that_were_chosen_stay_and_are_warned_of(grown, tmp_path, monkeypatch):
-    monkeypatch.setattr(learn_plan, "LEAST_ITERATIONS", 200)
-    words = ["learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+def test_epochs_that_were_chosen_stay_and_are_warned_of(extended, tmp_path, monkeypatch):
+    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 200)
+    words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
     done = call(*words, "--quiet", "--set", "training.later_epochs=1")
     assert done.exit_code == 0, done.output
     assert "for 200 set training.later_epochs=" in done.stderr
     assert later_epochs(tmp_path / "run") == 1
 
 
-def test_a_class_that_was_not_learned_is_said_with_exit_code_1_and_nothing_is_handed_on(grown, tmp_path, monkeypatch):
-    monkeypatch.setattr(growth, "LEAST_IOU", 1.01)
+def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_handed_on(extended, tmp_path, monkeypatch):
+    monkeypatch.setattr(extend_report, "LEAST_IOU", 1.01)
     done = call(
-        "learn", grown / "base", "--data", grown / "new", "--classes", "sheep", "--out", tmp_path / "run", "--quiet"
+        "extend",
+        extended / "base",
+        "--data",
+        extended / "new",
+        "--classes",
+        "sheep",
+        "--out",
+        tmp_path / "run",
+        "--quiet",
     )
     assert done.exit_code == 1, done.output
     assert "not learned: sheep, with an IoU below" in done.stderr
     assert "learned: sheep" not in done.stdout
     assert "hand it on" not in done.output
-    assert json.loads((tmp_path / "run" / "learn.json").read_text())["not_learned"] == ["sheep"]
+    assert json.loads((tmp_path / "run" / "extend.json").read_text())["not_learned"] == ["sheep"]

@@ -19,16 +19,16 @@ def mount(app: typer.Typer) -> None:
     """Make these commands commands of `ipseg`."""
     app.command(
         epilog=example(
-            "ipseg learn runs/mine --data new/sheep --classes sheep --out runs/mine-sheep",
-            "ipseg learn runs/mine --data new/sheep --classes sheep --out runs/mine-sheep --resume",
+            "ipseg extend runs/mine --data new/sheep --classes sheep --out runs/mine-sheep",
+            "ipseg extend runs/mine --data new/sheep --classes sheep --out runs/mine-sheep --resume",
         )
-    )(learn)
+    )(extend)
     app.command(epilog=example("ipseg pack runs/mine-sheep --out sheep.zip"))(pack)
     app.command(epilog=example("ipseg apply sheep.zip runs/mine --out runs/mine-upgraded"))(apply)
     app.command(epilog=example("ipseg memory runs/mine --json"))(memory)
 
 
-def learn(
+def extend(
     run: Run,
     *,
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Pictures with masks of the new classes.")],
@@ -45,10 +45,10 @@ def learn(
     _allow_code: AllowCode = False,
 ) -> None:
     """Teach a finished run one more class. The old data may be gone; the run stays as it is."""
-    from ipseg.apps.growth import LEAST_IOU, growth_lines, growth_table
-    from ipseg.apps.learn import learn as teach
+    from ipseg.apps.extend import extend as extend_run
+    from ipseg.apps.extend_report import LEAST_IOU, extension_lines, extension_table
 
-    report = teach(
+    report = extend_run(
         run,
         data,
         classes,
@@ -61,17 +61,17 @@ def learn(
         quiet=quiet,
         warn=lambda note: complain(f"note: {note}"),
     )
-    show(growth_table(report))
-    for line in growth_lines(report):
+    show(extension_table(report))
+    for line in extension_lines(report):
         say(line)
     if failed := report["not_learned"]:
         complain(
             f"not learned: {', '.join(failed)}, with an IoU below {LEAST_IOU:.0%} on the validation pictures of "
             f"{data}. More iterations (--set training.later_epochs=N and another --out), more pictures, or a look at "
-            f"the masks (ipseg data check {quoted(data)}) may help. Measured: {out / 'learn.json'}"
+            f"the masks (ipseg data check {quoted(data)}) may help. Measured: {out / 'extend.json'}"
         )
         raise typer.Exit(NOT_LEARNED)
-    say(f"measured: {out / 'learn.json'}\nhand it on: ipseg pack {quoted(out)}")
+    say(f"measured: {out / 'extend.json'}\nhand it on: ipseg pack {quoted(out)}")
 
 
 def pack(

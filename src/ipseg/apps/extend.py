@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.growth import measure_growth
-from ipseg.apps.learn_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
+from ipseg.apps.extend_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
+from ipseg.apps.extend_report import measure_extension
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.memory_io import load_memory, move_memory
 from ipseg.data.source import EmptyDataset
@@ -28,7 +28,7 @@ from ipseg.training.start import left_open
 VERSION = 1
 
 
-def learn(
+def extend(
     run: Path,
     data: Path,
     classes: str | Sequence[str],
@@ -42,7 +42,7 @@ def learn(
     quiet: bool = False,
     warn: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Learn new classes on top of a finished run, in a run of its own. Returns what learn.json holds.
+    """Learn new classes on top of a finished run, in a run of its own. Returns what extend.json holds.
 
     classes: a list of names, or a text with commas between them. warn: gets what a person should know beforehand.
     """
@@ -63,16 +63,16 @@ def learn(
             require_learnable(plan)
             begin(plan, out, memory=memory)
         run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
-        growth = measure_growth(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
+        extension = measure_extension(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
     report = {
         "version": VERSION,
         "from": str(run),
         "new": list(plan.scenario.steps[-1].new),
         "old": list(plan.scenario.steps[-1].old),
         "pictures": len(StepDataset(plan.source.train, plan.scenario, plan.scenario.steps[-1])),
-        **growth,
+        **extension,
     }
-    write_json(out / "learn.json", report)
+    write_json(out / "extend.json", report)
     return report
 
 
