@@ -104,8 +104,8 @@ def line_of(
 def _scenario(folder: RunFolder, recipe: Recipe) -> Scenario:
     if (folder.path / "run.json").is_file():
         return folder.scenario(recipe)  # its data may be gone
-    source = recipe.data.build()
-    return recipe.scenario.build(source.name, source.classes)
+    splits = recipe.data.build()
+    return recipe.scenario.build(splits.name, splits.classes)
 
 
 def settings_of(recipe: Settings) -> dict[str, Any]:

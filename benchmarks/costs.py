@@ -41,15 +41,15 @@ def first_runs(grid: Path) -> list[GridRun]:
 def seconds(recipe: Recipe, rates: Sequence[float | None]) -> float | None:
     """Of training at these speeds; none where they or the data are not known."""
     try:
-        source = recipe.source()
+        splits = recipe.splits()
     except UserError:
         return None
     if None in rates:
         return None
-    scenario, training = recipe.scenario.build(source.name, source.classes), recipe.training
+    scenario, training = recipe.scenario.build(splits.name, splits.classes), recipe.training
     later = training.epochs if training.later_epochs is None else training.later_epochs
     visits = [
-        (later if step.index else training.epochs) * len(StepDataset(source.train, scenario, step))
+        (later if step.index else training.epochs) * len(StepDataset(splits.train, scenario, step))
         for step in scenario.steps
     ]
     return sum(count / rate for count, rate in zip(visits, rates, strict=True) if rate)

@@ -19,9 +19,9 @@ from typing import TypeVar
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ipseg.data.index import masks_present
-from ipseg.data.parallel import on_all_cores
-from ipseg.data.pictures import read_labels
+from ipseg.data.image_io import read_labels
+from ipseg.data.mask_index import class_presence_of
+from ipseg.data.parallel import parallel_map
 
 T = TypeVar("T")
 PALETTE = [int(value) for value in np.random.default_rng(0).integers(0, 256, 768)]
@@ -35,8 +35,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["IPSEG_CACHE"] = f"{folder}/cache"
         paths = [Path(folder) / f"{number:06d}.png" for number in range(options.masks)]
-        on_all_cores(draw_mask, paths, "drawing masks")
-        index = partial(masks_present, paths, read_labels)
+        parallel_map(draw_mask, paths, "drawing masks")
+        index = partial(class_presence_of, paths, read_labels)
         built, build_s = timed(index)
         again, read_back_s = timed(index)
         assert built == again

@@ -20,11 +20,11 @@ import torch
 from PIL import Image
 
 from ipseg.data.batch import BatchPlan
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.folder import FolderConfig
 from ipseg.data.loader import AHEAD, BatchLoader, SampleCache, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.registry import data_config
-from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
 from ipseg.scenario.split import ScenarioConfig
 
@@ -45,9 +45,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["IPSEG_CACHE"] = f"{folder}/cache"
         write(given, Path(folder), options.pictures, options.side)
-        source = FolderConfig(path=folder).build()
-        scenario = ScenarioConfig(name="joint").build("folder", source.classes)
-        view = StepDataset(source.train, scenario, scenario.steps[0])
+        splits = FolderConfig(path=folder).build()
+        scenario = ScenarioConfig(name="joint").build("folder", splits.classes)
+        view = StepDataset(splits.train, scenario, scenario.steps[0])
         files = [path.stat().st_size for path in Path(folder, "images").iterdir()]
         shapes = [view.sample(position).labels.shape for position in range(len(view))]
         report = {
@@ -63,7 +63,7 @@ def main() -> None:
     print(json.dumps(report, indent=2))
 
 
-def write(given: Source, folder: Path, count: int, side: int) -> None:
+def write(given: DatasetSplits, folder: Path, count: int, side: int) -> None:
     """Some pictures of a data set, enlarged, as a data set of their own."""
     for part in ("images", "masks", "saliency"):
         (folder / part).mkdir()

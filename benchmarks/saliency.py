@@ -34,10 +34,10 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=100, help="spread evenly over the split; 0: all")
     parser.add_argument("--classes", nargs="+", default=["cat", "cow", "dog", "horse", "person", "sheep"])
     options = parser.parse_args()
-    source = VocConfig(path=str(options.data), saliency="given").build()
-    split = source.split(options.split)
+    splits = VocConfig(path=str(options.data), saliency="given").build()
+    split = splits.split(options.split)
     indices = np.unique(np.linspace(0, len(split.names) - 1, options.pictures or len(split.names)).astype(int))
-    values = [source.classes.index(name) + 1 for name in options.classes]
+    values = [splits.classes.index(name) + 1 for name in options.classes]
     masks = [split.mask(index) for index in indices]
     truth = [(np.isin(mask, values), mask != IGNORE) for mask in masks]
     maps = {"given": [split.saliency(index) for index in indices]}

@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
+from ipseg.data.dataset import present_classes
 from ipseg.data.scenes.draw import draw
-from ipseg.data.source import present
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     facts = {
         "pictures": options.pictures,
         "milliseconds a picture": 1000 * seconds / options.pictures,
-        "classes a picture": np.mean([len(present(scene.mask)) for scene in scenes]),
+        "classes a picture": np.mean([len(present_classes(scene.mask)) for scene in scenes]),
         "foreground share": truth.mean(),
         "saliency IoU, mean over pictures": (both / either).mean(),
         "saliency recall": (truth & found).sum() / truth.sum(),

@@ -30,7 +30,7 @@ from ipseg.apps.cost import made_up
 from ipseg.data.batch import Sample, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.parallel import on_all_cores
+from ipseg.data.parallel import parallel_map
 from ipseg.data.scenes.classes import class_names
 from ipseg.data.step_dataset import StepDataset
 from ipseg.methods.ipseg import IPSeg
@@ -91,7 +91,7 @@ def write_pictures(folder: Path, classes: int) -> Path:
         Image.fromarray(split.mask(index)).save(folder / "masks" / f"{name}.png")
         Image.fromarray(split.saliency(index)).save(folder / "saliency" / f"{name}.png")
 
-    on_all_cores(write, range(PICTURES), "drawing")
+    parallel_map(write, range(PICTURES), "drawing")
     (folder / "classes.txt").write_text("\n".join(class_names(classes)))
     (folder / "train.txt").write_text("\n".join(f"{i:04}" for i in range(PICTURES)))
     (folder / "val.txt").write_text("0000")
@@ -164,10 +164,10 @@ def train(case: dict[str, Any], way: str, data: Path, seconds: float) -> Iterato
     """Images a second of one way to train."""
     recipe = recipe_for(case["backbone"], case["scenario"], case["side"], data, WAYS[way])
     layout = torch.contiguous_format if way == "plain" else torch.channels_last
-    source = recipe.data.build()
-    scenario = recipe.scenario.build(source.name, source.classes)
+    splits = recipe.data.build()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
     method = begun(recipe, scenario, case["step"], layout)
-    view = StepDataset(source.train, scenario, method.step)
+    view = StepDataset(splits.train, scenario, method.step)
     if "gate" in way and method._previous is not None and method._previous.posterior is not None:
         old = method._previous
         seen = Gates(old.posterior, case["gates"], len(old.heads))

@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipseg.apps import model as app
-from ipseg.data.held_out import Part
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits, Subset
 from ipseg.training.experiment import run
 from ipseg.training.recipe import Recipe, make_recipe
 
@@ -58,17 +57,17 @@ def recipe_of(kind: str, method: str, photos: str, resnet: str) -> Recipe:
     return make_recipe(settings)
 
 
-def few(source: Source) -> Source:
+def few(splits: DatasetSplits) -> DatasetSplits:
     """As many images as a short training sees."""
-    return replace(source, train=Part(source.train, range(IMAGES)), val=Part(source.val, range(SHOWN)))
+    return replace(splits, train=Subset(splits.train, range(IMAGES)), val=Subset(splits.val, range(SHOWN)))
 
 
-def joined(source: Source, size: tuple[int, int], cell: int = 512) -> NDArray[np.uint8]:
+def joined(splits: DatasetSplits, size: tuple[int, int], cell: int = 512) -> NDArray[np.uint8]:
     """Validation images, each at the size of a cell, side by side."""
     image, index = np.zeros((*size, 3), np.uint8), 0
     for top in range(0, size[0], cell):
         for left in range(0, size[1], cell):
-            part = torch.from_numpy(source.val.image(index % SHOWN).copy()).permute(2, 0, 1)[None].float()
+            part = torch.from_numpy(splits.val.image(index % SHOWN).copy()).permute(2, 0, 1)[None].float()
             part = torch.nn.functional.interpolate(part, (cell, cell), mode="bilinear", antialias=True)
             room = image[top : top + cell, left : left + cell]
             room[:] = part[0].permute(1, 2, 0).round().byte().numpy()[: room.shape[0], : room.shape[1]]
@@ -88,10 +87,10 @@ def main() -> None:
     for name in given.only:
         kind, method = name.split(":")
         recipe, folder = recipe_of(kind, method, given.photos, given.resnet), given.out / name.replace(":", "_")
-        source = few(recipe.source())
+        splits = few(recipe.splits())
         if not folder.exists():
-            run(recipe, folder, source=source, quiet=True)
-        model, image = app.load_model(folder, device="cpu"), joined(source, tuple(given.size))
+            run(recipe, folder, splits=splits, quiet=True)
+        model, image = app.load_model(folder, device="cpu"), joined(splits, tuple(given.size))
         results, seconds = [], []
         for most in (image.size, 0):
             app.WHOLE, started = most, time.process_time()

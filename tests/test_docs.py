@@ -248,11 +248,11 @@ def test_the_data_set_of_the_docs_works(tmp_path, monkeypatch):
     (tmp_path / "shapes.py").write_text(code, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     recipe = make_recipe({"data": {"name": "shapes:ShapesConfig", "count": 6}, "scenario": {"name": "1-1"}})
-    source = recipe.data.build()
-    scenario = recipe.scenario.build(source.name, source.classes)
-    assert scenario.images_per_step(source.train.presence()) == [3, 3]
-    assert source.val.image(0).shape == (*source.val.mask(0).shape, 3)
-    assert source.val.saliency(1).any()
+    splits = recipe.data.build()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
+    assert scenario.images_per_step(splits.train.class_presence()) == [3, 3]
+    assert splits.val.image(0).shape == (*splits.val.mask(0).shape, 3)
+    assert splits.val.saliency(1).any()
     monkeypatch.delitem(sys.modules, "shapes")
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ipseg.data.source import Split
+from ipseg.data.dataset import Dataset
 from ipseg.data.voc import AUG, LISTS, VocConfig
 from ipseg.errors import WRONG, UserError, require_at_least
 
@@ -41,8 +41,8 @@ def make(source: Path, out: Path, side: int = SIDE) -> dict[str, int]:
     return {name: _make(split, animals, out, name, side, maps=maps) for name, split in splits.items()}
 
 
-def _make(split: Split, animals: set[int], out: Path, list_name: str, side: int, *, maps: bool) -> int:
-    chosen = [index for index, present in enumerate(split.presence()) if present & animals]
+def _make(split: Dataset, animals: set[int], out: Path, list_name: str, side: int, *, maps: bool) -> int:
+    chosen = [index for index, present in enumerate(split.class_presence()) if present & animals]
     for index in chosen:
         image, mask, name = Image.fromarray(split.image(index)), split.mask(index), split.names[index]
         size = _within(image.size, side)

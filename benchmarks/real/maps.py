@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ipseg.apps.compare import compare
 from ipseg.apps.gallery import SourceCache, make_gallery
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import replacing
 from ipseg.report.figures import save, short, styled
@@ -53,14 +53,14 @@ def read(path: Path) -> tuple[list[str], dict[str, Maps]]:
         raise UserError(f"{path} cannot be read as label maps ({error}); `maps.py look` writes them.") from error
 
 
-def typical(source: Source, scenario: Scenario) -> list[int]:
+def typical(splits: DatasetSplits, scenario: Scenario) -> list[int]:
     """Of every class the picture in which its share is the median, or the next one that is not shown yet."""
     chosen: list[int] = []
-    presence = source.val.presence()
+    presence = splits.val.class_presence()
     for name in scenario.order:
-        value = 1 + source.classes.index(name)
+        value = 1 + splits.classes.index(name)
         there = [index for index, present in enumerate(presence) if value in present]
-        there.sort(key=lambda index: float((source.val.mask(index) == value).mean()))
+        there.sort(key=lambda index: float((splits.val.mask(index) == value).mean()))
         chosen += [index for index in there[len(there) // 2 :] if index not in chosen][:1]
     return chosen
 

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import Entry, ReplayMemory
-from ipseg.data.memory_update import select_exemplars
+from ipseg.data.memory import Exemplar, ReplayMemory, select_exemplars
 from ipseg.data.step_dataset import StepDataset
 from ipseg.files import write_text
 from ipseg.methods.labels import classes_present
@@ -60,8 +59,8 @@ class Looked:
 @torch.no_grad()
 def look(recipe: Recipe, device: torch.device) -> Looked:
     """One pass over the pictures of every step, and over the held-out ones."""
-    source = recipe.source()
-    scenario = recipe.scenario.build(source.name, source.classes)
+    splits = recipe.splits()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
     last, classes = scenario.steps[-1], len(scenario.steps[-1].seen)
     encoder = Encoder(recipe.model).to(device).eval()  # nobody has taught it yet: this is what `still` keeps
 
@@ -72,14 +71,14 @@ def look(recipe: Recipe, device: torch.device) -> Looked:
 
     whole, names = [], []
     for step in scenario.steps:
-        view = StepDataset(source.train, scenario, step, oracle=True)
+        view = StepDataset(splits.train, scenario, step, oracle=True)
         settings = {"crop": recipe.training.crop, "scales": recipe.training.scale, "flip": True, "seed": recipe.seed}
-        nothing = ReplayMemory([], source.train, ())
+        nothing = ReplayMemory([], splits.train, ())
         loader = BatchLoader.of(view, nothing, BatchPlan(16), device=device, **settings)  # type: ignore[arg-type]
         whole.append(seen((batch.inputs for batch in loader.unaugmented()), len(step.seen)))
         names.append([view.name(i) for i in range(len(view))])
         print(f"step {step.index}: {len(view)} pictures", flush=True)
-    held_out = seen(batches(source.val, scenario, last, recipe.evaluation, DistributedContext(device)), classes)
+    held_out = seen(batches(splits.val, scenario, last, recipe.evaluation, DistributedContext(device)), classes)
     return Looked(whole, held_out, names)
 
 
@@ -94,11 +93,13 @@ def remembered(looked: Looked, order: Sequence[str], seed: int, size: int = 100)
         for some, (all_pooled, all_labels) in zip(looked.names, looked.whole, strict=True)
         for name, pooled, labels in zip(some, all_pooled, all_labels, strict=True)
     }
-    entries = [
-        Entry(name, tuple(one for one, there in zip(order, labels.tolist(), strict=True) if there), 0)
+    exemplars = [
+        Exemplar(name, tuple(one for one, there in zip(order, labels.tolist(), strict=True) if there), 0)
         for name, (_, labels) in labeled.items()
     ]
-    chosen = [labeled[entry.name] for entry in select_exemplars(entries, order, size, np.random.default_rng(seed))]
+    chosen = [
+        labeled[exemplar.name] for exemplar in select_exemplars(exemplars, order, size, np.random.default_rng(seed))
+    ]
     return [(torch.stack([pooled for pooled, _ in chosen]), torch.stack([labels for _, labels in chosen]))]
 
 
@@ -141,8 +142,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", dest="changes", action="append", default=[], help="KEY=VALUE")
     options = parser.parse_args(words)
     recipe = load_recipe(RECIPE, ["evaluation.held_out=0.1", *options.changes])
-    source = recipe.source()
-    scenario = recipe.scenario.build(source.name, source.classes)
+    splits = recipe.splits()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
     order, known = scenario.order, [len(step.old) for step in scenario.steps]
     looked = look(recipe, choose_device(options.device))
     others = {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ipseg.apps.model import inference_recipe
 from ipseg.data.batch import Batch
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.scenario.split import BACKGROUND, Scenario
@@ -34,7 +34,7 @@ class Opened:
     recipe: Recipe
     method: Any
     scenario: Scenario
-    source: Source
+    splits: DatasetSplits
     device: torch.device
 
     @classmethod
@@ -42,12 +42,12 @@ class Opened:
         """Its data may have moved: `assignments` say where it is."""
         folder = RunFolder.open(run)
         recipe = inference_recipe(folder, assignments)
-        source, learned = recipe.source(), folder.scenario(recipe)
+        splits, learned = recipe.splits(), folder.scenario(recipe)
         step = learned.steps[-1]
-        if missing := [name for name in step.seen if name not in source.classes]:
+        if missing := [name for name in step.seen if name not in splits.classes]:
             raise UserError(f"{run}: its data has no class {', '.join(missing)}, so what is wrong cannot be said.")
-        scenario = replace(learned, data_classes=source.classes)
-        return cls(recipe, restore(recipe, folder, scenario, step.index, device), scenario, source, device)
+        scenario = replace(learned, data_classes=splits.classes)
+        return cls(recipe, restore(recipe, folder, scenario, step.index, device), scenario, splits, device)
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Opened:
         step = self.scenario.steps[-1]
         with many_sizes():
             yield from batches(
-                self.source.val, self.scenario, step, self.recipe.evaluation, DistributedContext(self.device)
+                self.splits.val, self.scenario, step, self.recipe.evaluation, DistributedContext(self.device)
             )
 
     def miou(self, confusion: Counts) -> dict[str, float | None]:

@@ -20,12 +20,12 @@ RECIPE = Path(__file__).parent / "animals.yaml"
 
 def shares(recipe: Recipe) -> dict[str, dict[str, float]]:
     """Class -> other class -> percentage; and under `pictures` how many the class has."""
-    source = recipe.source()
-    order = recipe.scenario.build(source.name, source.classes).order
-    value = {name: 1 + source.classes.index(name) for name in order}
+    splits = recipe.splits()
+    order = recipe.scenario.build(splits.name, splits.classes).order
+    value = {name: 1 + splits.classes.index(name) for name in order}
     found: dict[str, dict[str, float]] = {}
     for name in order:
-        having = [present for present in source.train.presence() if value[name] in present]
+        having = [present for present in splits.train.class_presence() if value[name] in present]
         others = {
             other: round(100 * sum(value[other] in present for present in having) / max(1, len(having)), 1)
             for other in order

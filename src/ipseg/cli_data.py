@@ -48,14 +48,14 @@ def check(
 ) -> None:
     """Read every file and say what is there. Ends with 2 if anything is wrong; masks alone are enough."""
     from ipseg.apps import data_check
-    from ipseg.data.source import KINDS
+    from ipseg.data.dataset import PROBLEM_KINDS
 
     found = data_check.check(path, kind, scenario, setting, changes or ())
     if as_json:
         say(json.dumps(data_check.as_json(found), indent=2))
     else:
         show(data_check.as_tables(found))
-    wrong = sum(len(found.problems(one)) for one in KINDS)
+    wrong = sum(len(found.problems(one)) for one in PROBLEM_KINDS)
     if wrong:
         complain(f"{wrong} {'problem' if wrong == 1 else 'problems'} in {path}.")
         raise typer.Exit(WRONG)

@@ -13,8 +13,8 @@ from PIL import Image
 import commands
 from ipseg.apps.data_check import FIRST, as_json, check
 from ipseg.data.ade import AdeConfig
+from ipseg.data.dataset import PROBLEM_KINDS
 from ipseg.data.folder import FolderConfig
-from ipseg.data.source import KINDS
 from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError
 
@@ -342,4 +342,4 @@ ANIMALS = SHARED / "data" / "voc_animals"
 def test_voc_animals_is_whole_and_has_the_known_steps(setting, images):
     found = check(ANIMALS, "voc", "voc_animals/2-1", setting)
     assert found.images_per_step() == images
-    assert not any(found.problems(kind) for kind in KINDS)
+    assert not any(found.problems(kind) for kind in PROBLEM_KINDS)

@@ -24,16 +24,16 @@ def scenes_folder(tmp_path):
 
     def write(names: tuple[str, ...]) -> Path:
         root = tmp_path / "data"
-        source = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build()
+        splits = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build()
         values = np.zeros(256, np.uint8)
-        for value, name in enumerate(source.classes, start=1):
+        for value, name in enumerate(splits.classes, start=1):
             values[value] = names.index(name) + 1 if name in names else 0
         for folder in ("images", "masks"):
             (root / folder).mkdir(parents=True)
         (root / "classes.txt").write_text("\n".join(names))
-        for index, name in enumerate(source.val.names):
-            Image.fromarray(source.val.image(index)).save(root / "images" / f"{name}.png")
-            Image.fromarray(values[source.val.mask(index)]).save(root / "masks" / f"{name}.png")
+        for index, name in enumerate(splits.val.names):
+            Image.fromarray(splits.val.image(index)).save(root / "images" / f"{name}.png")
+            Image.fromarray(values[splits.val.mask(index)]).save(root / "masks" / f"{name}.png")
         return root
 
     return write

@@ -18,8 +18,8 @@ from ipseg.apps.evaluate import evaluate_again
 from ipseg.apps.extend import extend
 from ipseg.apps.extend_report import extension_lines, on_validation
 from ipseg.apps.model import load_model
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.evaluation.results import RunResult
 from ipseg.report.compare import percent
 from ipseg.training.folder import RunFolder
@@ -49,9 +49,9 @@ def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(extended):
     """In the new data red is value 3 and goat value 1; neither is taught, and sheep (2) is class 3 of the model."""
     manifest = json.loads((extended / "run" / "step_02" / "memory" / "manifest.json").read_text())
     assert manifest["order"] == ["red", "green", "sheep"]
-    recent = [entry for entry in manifest["entries"] if entry["step"] == 2]
+    recent = [exemplar for exemplar in manifest["entries"] if exemplar["step"] == 2]
     assert recent
-    assert all("sheep" in entry["classes"] for entry in recent)
+    assert all("sheep" in exemplar["classes"] for exemplar in recent)
     iou = RunResult.read(extended / "run" / "results.json").steps[2].iou
     assert list(iou) == ["background", "red", "green", "sheep"]
     assert iou["green"] is None  # the new data does not annotate it
@@ -61,7 +61,7 @@ def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(extended):
 def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(extended):
     before = load_memory(extended / "base" / "step_01" / "memory", EmptyDataset())
     after = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
-    assert [f"old/{entry.name}" for entry in before.entries] == [entry.name for entry in after.entries]
+    assert [f"old/{exemplar.name}" for exemplar in before.exemplars] == [exemplar.name for exemplar in after.exemplars]
     assert not after.without_copy()
     for index in range(len(before)):
         assert np.array_equal(before.sample(index).image, after.sample(index).image)

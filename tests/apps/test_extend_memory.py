@@ -11,8 +11,8 @@ from PIL import Image
 
 from commands import call, fails
 from ipseg.apps.extend import extend
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -83,10 +83,10 @@ def test_the_own_folder_with_one_more_class_annotated_says_so_of_remembered_pict
         Image.fromarray(mask).save(path)
     extend(names_only, tmp_path / "old", ["blue"], tmp_path / "run", quiet=True)
     base, before, after = (
-        load_memory(path / "memory", EmptyDataset()).entries
+        load_memory(path / "memory", EmptyDataset()).exemplars
         for path in (names_only / "step_01", tmp_path / "run" / "step_01", tmp_path / "run" / "step_02")
     )
-    assert [entry.name for entry in before] == [entry.name for entry in base]
-    old = [entry for entry in after if entry.step < 2]
+    assert [exemplar.name for exemplar in before] == [exemplar.name for exemplar in base]
+    old = [exemplar for exemplar in after if exemplar.step < 2]
     assert old
-    assert all("blue" in entry.classes for entry in old)
+    assert all("blue" in exemplar.classes for exemplar in old)

@@ -10,8 +10,8 @@ from contents import contents
 from commands import call, fails
 from ipseg.apps import extend as extending
 from ipseg.apps.extend import extend
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.training import experiment
 from ipseg.training.experiment import run

@@ -12,9 +12,7 @@ from PIL import Image
 from commands import call
 from ipseg.apps.memory_report import memory_lines, memory_report, privacy
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.memory import MemoryConfig, ReplayMemory
-from ipseg.data.memory_io import save_memory
-from ipseg.data.memory_update import update
+from ipseg.data.memory import MemoryConfig, ReplayMemory, save_memory, update_memory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
@@ -95,11 +93,11 @@ def test_pixel_labels_are_said_among_what_is_kept():
 @pytest.mark.slow
 def test_a_hundred_masks_of_the_size_of_photographs_take_an_eighth_of_their_bytes_at_most(tmp_path):
     """Drawn scenes, whose imperfect saliency maps are more ragged than a detector's; and noise, which packs worst."""
-    source = ScenesConfig(classes=4, size=(375, 500), train=100, val=1).build()
-    scenario = ScenarioConfig(name="joint").build("scenes", source.classes)
-    view = StepDataset(source.train, scenario, scenario.steps[0])
+    splits = ScenesConfig(classes=4, size=(375, 500), train=100, val=1).build()
+    scenario = ScenarioConfig(name="joint").build("scenes", splits.classes)
+    view = StepDataset(splits.train, scenario, scenario.steps[0])
     config = MemoryConfig(size=len(view))
-    kept = update(ReplayMemory([], source.train, ()), view, config, 0, lambda _: [])
+    kept = update_memory(ReplayMemory([], splits.train, ()), view, config, 0, lambda _: [])
     save_memory(kept, tmp_path / "memory", view, config)
     files = list((tmp_path / "memory" / "saliency").glob("*.png"))
     assert len(files) == 100

@@ -17,7 +17,7 @@ from ipseg.apps import model as model_module
 from ipseg.apps import predict as predict_module
 from ipseg.apps.model import Model
 from ipseg.apps.predict import choose_names
-from ipseg.data.pictures import read_image
+from ipseg.data.image_io import read_image
 
 
 def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 60)) -> Path:

@@ -16,7 +16,7 @@ from PIL import Image
 from commands import call, fails
 from ipseg.apps.gallery import spread_over_data
 from ipseg.apps.report import read_losses, report
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
@@ -83,7 +83,7 @@ def test_the_page_says_which_images_were_measured(whole, tiny_run, tmp_path):
     recipe.write_text(recipe.read_text().replace("held_out: 0.0", "held_out: 0.5"))
     page = written([held_out], tmp_path, images=2)
     assert "held-out training" in page
-    measured = make_recipe(yaml.safe_load(recipe.read_text())).source().val
+    measured = make_recipe(yaml.safe_load(recipe.read_text())).splits().val
     shown = re.findall(r"<h4>([^<]*)</h4>", page)
     assert len(set(shown) & set(measured.names)) == 2, shown  # and they are what is looked at
 
@@ -212,7 +212,7 @@ class Split:
     def __init__(self, *images: dict[int, int]) -> None:
         self.images, self.names = images, tuple(map(str, range(len(images))))
 
-    def presence(self):
+    def class_presence(self):
         return [frozenset(image) for image in self.images]
 
     def mask(self, index):
@@ -221,8 +221,8 @@ class Split:
 
 
 def chosen(count: int, *images: dict[int, int]) -> list[int]:
-    source = Source("x", ("cow", "horse", "cat"), Split(), Split(*images))
-    return spread_over_data(source, type("Scenario", (), {"order": ("cow", "horse", "cat")}), count)
+    splits = DatasetSplits("x", ("cow", "horse", "cat"), Split(), Split(*images))
+    return spread_over_data(splits, type("Scenario", (), {"order": ("cow", "horse", "cat")}), count)
 
 
 def test_the_gallery_is_spread_over_the_split_and_over_the_classes():

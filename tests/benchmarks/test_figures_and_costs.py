@@ -86,8 +86,8 @@ def test_speeds_that_a_gpu_told_have_columns_and_equal_costs_one_row(tmp_path):
 
 def test_training_takes_its_visits_over_its_speeds():
     recipe = load_recipe("scenes_3-1_ipseg", ["data.train=40", "training.epochs=3", "training.later_epochs=null"])
-    source = recipe.source()
-    scenario = recipe.scenario.build(source.name, source.classes)
-    visits = [3 * len(StepDataset(source.train, scenario, step)) for step in scenario.steps]
+    splits = recipe.splits()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
+    visits = [3 * len(StepDataset(splits.train, scenario, step)) for step in scenario.steps]
     assert costs.seconds(recipe, [2.0] * len(visits)) == sum(visits) / 2
     assert costs.seconds(recipe, [None] * len(visits)) is None

@@ -206,12 +206,12 @@ def test_label_maps_of_runs_are_kept_together(maps):
 
 def test_maps_are_of_one_picture_a_class_in_which_it_is_as_large_as_usual(tiny_run):
     opened = AFTER.Opened.of(tiny_run, torch.device("cpu"), [])
-    val, order = opened.source.val, opened.scenario.order
-    chosen = MAPS.typical(opened.source, opened.scenario)
+    val, order = opened.splits.val, opened.scenario.order
+    chosen = MAPS.typical(opened.splits, opened.scenario)
     assert len(set(chosen)) == len(order)
     for index, name in zip(chosen, order, strict=True):
-        value = 1 + opened.source.classes.index(name)
-        shares = [(val.mask(i) == value).mean() for i, shown in enumerate(val.presence()) if value in shown]
+        value = 1 + opened.splits.classes.index(name)
+        shares = [(val.mask(i) == value).mean() for i, shown in enumerate(val.class_presence()) if value in shown]
         assert (val.mask(index) == value).mean() >= np.median(shares)  # just so, or the next that is not shown yet
 
 

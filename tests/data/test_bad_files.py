@@ -12,14 +12,14 @@ import pytest
 from PIL import Image, ImageOps
 
 from commands import call
-from ipseg.data.filed import as_name
+from ipseg.data.dataset import DatasetSplits
+from ipseg.data.file_dataset import as_name
 from ipseg.data.folder import FolderConfig
-from ipseg.data.pictures import read_colors, read_image, read_labels
-from ipseg.data.source import Source
+from ipseg.data.image_io import read_colors, read_image, read_labels
 from ipseg.errors import UserError
 
 
-def opened(root) -> Source:
+def opened(root) -> DatasetSplits:
     return FolderConfig(path=str(root)).build()
 
 
@@ -169,25 +169,25 @@ COW, SHEEP, GRAY, BLACK, WHITE = (64, 128, 0), (128, 64, 0), (9, 9, 9), (0, 0, 0
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])
 def test_colors_in_the_list_of_classes_are_read_as_these_classes(make_folder_data, mode):
     root = color_data(make_folder_data, "cow 64 128 0\nmountain sheep #804000\n", [[BLACK, COW, SHEEP]], mode)
-    source = opened(root)
-    assert source.classes == ("cow", "mountain sheep")
-    assert source.train.mask(0).tolist() == [[0, 1, 2]]
-    assert source.train.presence()[0] == {1, 2}
+    splits = opened(root)
+    assert splits.classes == ("cow", "mountain sheep")
+    assert splits.train.mask(0).tolist() == [[0, 1, 2]]
+    assert splits.train.class_presence()[0] == {1, 2}
 
 
 def test_background_and_what_is_ignored_can_have_colors_of_their_own(make_folder_data):
     text = "ignore 224, 224, 192\nbackground #090909\ncow 64 128 0\nignore 1 2 3\n"
-    source = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE, (1, 2, 3)]]))
-    assert source.classes == ("cow",)
-    assert source.train.mask(0).tolist() == [[0, 1, 255, 255]]
+    splits = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE, (1, 2, 3)]]))
+    assert splits.classes == ("cow",)
+    assert splits.train.mask(0).tolist() == [[0, 1, 255, 255]]
 
 
 @pytest.mark.parametrize("background", ["_background_", "Background", "BACKGROUND"])
 def test_the_background_of_a_list_of_colors_may_be_written_as_other_tools_do(make_folder_data, background):
     text = f"__ignore__ 224 224 192\n{background} #090909\ncow 64 128 0\n"
-    source = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE]]))
-    assert source.classes == ("cow",)
-    assert source.train.mask(0).tolist() == [[0, 1, 255]]
+    splits = opened(color_data(make_folder_data, text, [[GRAY, COW, WHITE]]))
+    assert splits.classes == ("cow",)
+    assert splits.train.mask(0).tolist() == [[0, 1, 255]]
 
 
 def test_a_color_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
@@ -229,9 +229,9 @@ def test_names_may_have_spaces_points_and_any_letters(make_folder_data):
         rename(root, f"picture_{index:02d}", name)
     (root / "train.txt").write_text("\n".join(names[:3]) + "\n", encoding="utf-8")
     (root / "val.txt").write_text("#3\n", encoding="utf-8")
-    source = opened(root)
-    assert list(source.train.names) == names[:3]
-    assert all(source.train.image(i).shape[:2] == source.train.mask(i).shape for i in range(3))
+    splits = opened(root)
+    assert list(splits.train.names) == names[:3]
+    assert all(splits.train.image(i).shape[:2] == splits.train.mask(i).shape for i in range(3))
 
 
 @pytest.mark.parametrize(("file", "listed"), [("NFD", "NFC"), ("NFC", "NFD")])
@@ -267,9 +267,9 @@ def test_pictures_may_lie_in_folders_of_their_own(make_folder_data):
     for folder in ("images", "masks", "saliency"):
         (root / folder / "farm").mkdir()
     rename(root, "picture_00", "farm/cow")
-    source = opened(root)
-    assert "farm/cow" in source.train.names
-    assert source.train.image(source.train.names.index("farm/cow")).shape == (48, 64, 3)
+    splits = opened(root)
+    assert "farm/cow" in splits.train.names
+    assert splits.train.image(splits.train.names.index("farm/cow")).shape == (48, 64, 3)
 
 
 @pytest.mark.parametrize("folder", ["images", "masks"])

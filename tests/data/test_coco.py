@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ipseg.data.coco import CocoConfig
-from ipseg.data.coco_annotations import _unpacked
-from ipseg.data.index import describe_reader
+from ipseg.data.coco import CocoConfig, _unpacked
+from ipseg.data.mask_index import describe_reader
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
 
@@ -53,15 +52,15 @@ def coco(tmp_path):
 
 
 def test_instances_become_masks_smaller_over_larger_with_classes_in_the_order_of_their_numbers(coco):
-    source = data_config({"name": "coco", "path": str(coco)}).build()
-    assert source.classes == ("car", "cat")
+    splits = data_config({"name": "coco", "path": str(coco)}).build()
+    assert splits.classes == ("car", "cat")
     expected = np.ones((HEIGHT, WIDTH), dtype=int)
     expected[1:3, 1:4] = 2
-    assert source.train.mask(0).tolist() == expected.tolist()
-    assert not source.train.mask(1).any()
-    assert source.train.presence() == [{1, 2}, frozenset()]
-    assert list(source.train.names) == ["000", "001"]
-    assert source.train.image(0).shape == (HEIGHT, WIDTH, 3)
+    assert splits.train.mask(0).tolist() == expected.tolist()
+    assert not splits.train.mask(1).any()
+    assert splits.train.class_presence() == [{1, 2}, frozenset()]
+    assert list(splits.train.names) == ["000", "001"]
+    assert splits.train.image(0).shape == (HEIGHT, WIDTH, 3)
 
 
 @pytest.mark.parametrize("counts", ["list", "text"])
@@ -84,10 +83,10 @@ def test_run_lengths_are_read_packed_or_not(coco, counts):
 
 def test_an_edited_json_is_read_again(coco):
     before = CocoConfig(path=str(coco)).build().train
-    assert before.presence() == [{1, 2}, frozenset()]
+    assert before.class_presence() == [{1, 2}, frozenset()]
     write_instances(coco, "train", [thing(1, 17, WHOLE)])
     after = CocoConfig(path=str(coco)).build().train
-    assert after.presence() == [frozenset(), {2}]
+    assert after.class_presence() == [frozenset(), {2}]
     assert describe_reader(after.read_mask) != describe_reader(before.read_mask)
 
 
@@ -112,8 +111,8 @@ def test_a_reader_of_masks_travels_to_other_processes(coco):
 def test_masks_need_no_pictures(coco):
     for path in (coco / "train2017").iterdir():
         path.unlink()
-    source = CocoConfig(path=str(coco)).open()
-    assert source.train.presence() == [{1, 2}, frozenset()]
+    splits = CocoConfig(path=str(coco)).open()
+    assert splits.train.class_presence() == [{1, 2}, frozenset()]
     with pytest.raises(UserError, match=r"train2017/000 is missing.*2 of 2"):
         CocoConfig(path=str(coco)).build()
 
@@ -144,10 +143,10 @@ def panoptic(tmp_path):
 
 def test_panoptic_pngs_are_looked_up_in_their_json(panoptic, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools", None)  # they do not need it
-    source = CocoConfig(**panoptic).build()
-    assert list(source.train.names) == ["a b"]
-    assert source.train.mask(0).tolist() == [[0, 1, 2]]
-    assert source.train.presence() == [{1, 2}]
+    splits = CocoConfig(**panoptic).build()
+    assert list(splits.train.names) == ["a b"]
+    assert splits.train.mask(0).tolist() == [[0, 1, 2]]
+    assert splits.train.class_presence() == [{1, 2}]
     assert CocoConfig(**panoptic, crowd="ignore").build().train.mask(0).tolist() == [[0, 255, 2]]
 
 
@@ -260,7 +259,7 @@ def test_a_category_s_name_is_one_line_of_text(coco, name):
 
 def test_a_crowd_of_zero_in_quotes_is_none(coco):
     write_instances(coco, "train", [thing(0, 17, WHOLE) | {"iscrowd": "0"}])
-    assert CocoConfig(path=str(coco), crowd="ignore").build().train.presence() == [{2}, frozenset()]
+    assert CocoConfig(path=str(coco), crowd="ignore").build().train.class_presence() == [{2}, frozenset()]
 
 
 @pytest.mark.parametrize("name", ["background", "Background", "_background_", " BACKGROUND "])
@@ -284,9 +283,9 @@ def test_a_category_is_one_however_its_letters_are_written(coco):
 def test_numbers_of_categories_may_stand_in_quotes(coco, listed, used):
     categories = [one | {"id": listed(one["id"])} for one in CATEGORIES]
     write_instances(coco, "train", [thing(0, used(17), WHOLE)], categories=categories)
-    source = CocoConfig(path=str(coco)).build()
-    assert source.classes == ("car", "cat")
-    assert source.train.presence() == [{2}, frozenset()]
+    splits = CocoConfig(path=str(coco)).build()
+    assert splits.classes == ("car", "cat")
+    assert splits.train.class_presence() == [{2}, frozenset()]
 
 
 def test_a_json_that_is_a_link_out_of_the_tree_is_refused(coco, tmp_path_factory):
@@ -304,7 +303,7 @@ def test_maps_lie_in_a_folder_for_each_folder_of_pictures(coco, tmp_path_factory
     for name in ("000", "001"):
         Image.new("L", (WIDTH, HEIGHT), 255).save(maps / "train2017" / f"{name}.png")
     train = CocoConfig(path=str(coco), saliency=str(maps) if elsewhere else "auto").build().train
-    assert train.maps.path("001") == maps / "train2017" / "001.png"
+    assert train.saliency_source.path("001") == maps / "train2017" / "001.png"
     assert train.saliency(1).all()
 
 

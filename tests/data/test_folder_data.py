@@ -6,45 +6,45 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.folder import FolderConfig
-from ipseg.data.pictures import find_images, read_image
+from ipseg.data.image_io import find_images, read_image
 from ipseg.data.registry import data_config
-from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig
 
 
-def opened(root, **settings) -> Source:
+def opened(root, **settings) -> DatasetSplits:
     return FolderConfig(path=str(root), **settings).build()
 
 
 def test_a_folder_is_read_as_it_lies_there(make_folder_data):
-    source = opened(make_folder_data(count=10))
-    assert source.classes == ("red", "green", "blue")
-    assert (len(source.train.names), len(source.val.names)) == (8, 2)
-    assert list(source.val.names) == ["picture_04", "picture_09"]  # one in five, spread over the names
-    for index, found in enumerate(source.train.presence()):
-        mask = source.train.mask(index)
+    splits = opened(make_folder_data(count=10))
+    assert splits.classes == ("red", "green", "blue")
+    assert (len(splits.train.names), len(splits.val.names)) == (8, 2)
+    assert list(splits.val.names) == ["picture_04", "picture_09"]  # one in five, spread over the names
+    for index, found in enumerate(splits.train.class_presence()):
+        mask = splits.train.mask(index)
         assert found == {int(value) for value in np.unique(mask)} - {0}
-        assert source.train.image(index).shape == (*mask.shape, 3)
-        assert np.array_equal(source.train.saliency(index), mask > 0)
+        assert splits.train.image(index).shape == (*mask.shape, 3)
+        assert np.array_equal(splits.train.saliency(index), mask > 0)
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.1, 2), (0.3, 6), (0.4, 8), (0.5, 10), (0.75, 15), (0.9, 18)])
 def test_the_share_that_validates_is_the_one_asked_for(make_folder_data, share, count):
-    source = opened(make_folder_data(count=20), val_share=share)
-    assert len(source.val.names) == count
-    assert set(source.train.names).isdisjoint(source.val.names)
+    splits = opened(make_folder_data(count=20), val_share=share)
+    assert len(splits.val.names) == count
+    assert set(splits.train.names).isdisjoint(splits.val.names)
 
 
 def test_split_files_say_which_pictures_train_and_which_validate(make_folder_data):
     root = make_folder_data()
     (root / "train.txt").write_text("\ufeffpicture_03\n\npicture_01\n", encoding="utf-8")
     (root / "val.txt").write_text("picture_00\n")
-    source = opened(root)
-    assert list(source.train.names) == ["picture_03", "picture_01"]
-    assert list(source.val.names) == ["picture_00"]
+    splits = opened(root)
+    assert list(splits.train.names) == ["picture_03", "picture_01"]
+    assert list(splits.val.names) == ["picture_00"]
 
 
 @pytest.mark.parametrize("missing", ["images", "masks", "classes.txt", None])
@@ -104,9 +104,9 @@ def test_names_in_split_files_must_stay_inside_the_folder(make_folder_data, name
 
 
 def first_view(root) -> StepDataset:
-    source = opened(root)
-    scenario = ScenarioConfig(name="joint").build("folder", source.classes)
-    return StepDataset(source.train, scenario, scenario.steps[0])
+    splits = opened(root)
+    scenario = ScenarioConfig(name="joint").build("folder", splits.classes)
+    return StepDataset(splits.train, scenario, scenario.steps[0])
 
 
 def test_a_mask_with_a_value_beyond_the_classes_is_named_with_the_value(make_folder_data):
@@ -215,6 +215,6 @@ def test_an_unknown_data_set_is_answered_with_the_nearest_one():
 
 
 def test_training_and_validation_scenes_are_never_the_same_picture():
-    source = data_config({"name": "scenes", "classes": 4, "size": [32, 32], "train": 6, "val": 6}).build()
-    train, val = ([split.image(i).tobytes() for i in range(6)] for split in (source.train, source.val))
+    splits = data_config({"name": "scenes", "classes": 4, "size": [32, 32], "train": 6, "val": 6}).build()
+    train, val = ([split.image(i).tobytes() for i in range(6)] for split in (splits.train, splits.val))
     assert not set(train) & set(val)

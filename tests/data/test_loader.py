@@ -26,8 +26,8 @@ from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 
-SOURCE = ScenesConfig(classes=4, size=(33, 47), train=14, val=1).build()  # 33 * 47 bits do not fill their last byte
-SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
+SPLITS = ScenesConfig(classes=4, size=(33, 47), train=14, val=1).build()  # 33 * 47 bits do not fill their last byte
+SCENARIO = ScenarioConfig(name="2-1").build("scenes", SPLITS.classes)
 A_PICTURE = 33 * 47 * 4 + (33 * 47 + 7) // 8
 EVERYTHING = float("inf")
 
@@ -37,7 +37,7 @@ class Counting:
 
     def __init__(self, split):
         self.split, self.names, self.read, self.threads = split, split.names, [], set()
-        self.mask, self.saliency, self.presence = split.mask, split.saliency, split.presence
+        self.mask, self.saliency, self.class_presence = split.mask, split.saliency, split.class_presence
 
     def image(self, index):
         self.read.append(index)
@@ -46,7 +46,7 @@ class Counting:
 
 
 def counting_view(*, oracle: bool = False) -> StepDataset:
-    return StepDataset(Counting(SOURCE.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
+    return StepDataset(Counting(SPLITS.train), SCENARIO, SCENARIO.steps[0], oracle=oracle)
 
 
 def make_loader(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchLoader:

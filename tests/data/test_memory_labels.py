@@ -13,73 +13,79 @@ from ipseg.data.batch import BatchPlan
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
-from ipseg.data.memory_io import load_memory, move_memory, save_memory
-from ipseg.data.memory_update import update
+from ipseg.data.memory import (
+    LabelPolicy,
+    MemoryConfig,
+    ReplayMemory,
+    load_memory,
+    move_memory,
+    save_memory,
+    update_memory,
+)
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.registry import method_config
 from ipseg.scenario.split import ScenarioConfig
 
-SOURCE = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
+SPLITS = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
 OTHERS = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=58).build().train  # the same names
-ORDER = tuple(reversed(SOURCE.classes))  # learned otherwise than the data lists them
-SCENARIO = ScenarioConfig(name="1-1", order=ORDER).build("scenes", SOURCE.classes)
+ORDER = tuple(reversed(SPLITS.classes))  # learned otherwise than the data lists them
+SCENARIO = ScenarioConfig(name="1-1", order=ORDER).build("scenes", SPLITS.classes)
 
 
 def view(step: int) -> StepDataset:
-    return StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+    return StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[step])
 
 
 @pytest.fixture
 def after_two_steps(tmp_path) -> ReplayMemory:
     """Pictures of the base step, and of step 1."""
-    memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
+    memory, config = ReplayMemory([], SPLITS.train, ()), MemoryConfig(size=30)
     for step in (0, 1):
-        kept = update(memory, view(step), config, 0, lambda _: [])
+        kept = update_memory(memory, view(step), config, 0, lambda _: [])
         save_memory(kept, tmp_path / str(step), view(step), config, "sampled")
-        memory = load_memory(tmp_path / str(step), SOURCE.train)
+        memory = load_memory(tmp_path / str(step), SPLITS.train)
     return memory
 
 
 def showing(memory: ReplayMemory, *policy: Any) -> ReplayMemory:
     """The same memory with labels by another policy."""
-    return ReplayMemory(memory.entries, memory.split, memory.order, LabelPolicy(*policy))
+    return ReplayMemory(memory.exemplars, memory.split, memory.order, LabelPolicy(*policy))
 
 
 def truth(name: str) -> np.ndarray:
     """Learned indices of all classes of a picture."""
-    return SCENARIO.evaluation_table(SCENARIO.steps[-1])[SOURCE.train.mask(SOURCE.train.names.index(name))]
+    return SCENARIO.evaluation_table(SCENARIO.steps[-1])[SPLITS.train.mask(SPLITS.train.names.index(name))]
 
 
 def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_steps):
     memory, met = after_two_steps, set()
     memory = showing(memory, "sampled", view(2))
-    for index, entry in enumerate(memory.entries):
-        own = 1 + entry.step  # one class a step: the learned index of the class that the step learned
-        expected = np.where(np.isin(truth(entry.name), [own, 255]), truth(entry.name), 0)
+    for index, exemplar in enumerate(memory.exemplars):
+        own = 1 + exemplar.step  # one class a step: the learned index of the class that the step learned
+        expected = np.where(np.isin(truth(exemplar.name), [own, 255]), truth(exemplar.name), 0)
         assert np.array_equal(memory.sample(index).labels, expected)
-        met |= {entry.step} if (expected == own).any() else set()
+        met |= {exemplar.step} if (expected == own).any() else set()
     assert met == {0, 1}
     assert any(
-        np.isin(truth(entry.name), [3, 4]).any() for entry in memory.entries
+        np.isin(truth(exemplar.name), [3, 4]).any() for exemplar in memory.exemplars
     )  # and later classes are there, unseen
 
 
 def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_path):
-    memory, config = ReplayMemory([], SOURCE.train, ()), MemoryConfig(size=30)
+    memory, config = ReplayMemory([], SPLITS.train, ()), MemoryConfig(size=30)
     for step in (0, 1, 2):
         memory = showing(memory, "annotated", view(step))
         shown, grown = {view(step).name(i) for i in range(len(view(step)))}, 0
-        for index, entry in enumerate(memory.entries):
-            since = [1 + other for other in range(entry.step, step) if entry.name in names_of(other)]
-            now = [1 + step] if entry.name in shown else []
-            expected = np.where(np.isin(truth(entry.name), [*since, *now, 255]), truth(entry.name), 0)
+        for index, exemplar in enumerate(memory.exemplars):
+            since = [1 + other for other in range(exemplar.step, step) if exemplar.name in names_of(other)]
+            now = [1 + step] if exemplar.name in shown else []
+            expected = np.where(np.isin(truth(exemplar.name), [*since, *now, 255]), truth(exemplar.name), 0)
             assert np.array_equal(memory.sample(index).labels, expected)
             grown += len(np.unique(expected[expected != 255])) > 2
-        kept = update(memory, view(step), config, 0, lambda _: [])
+        kept = update_memory(memory, view(step), config, 0, lambda _: [])
         save_memory(kept, tmp_path / str(step), view(step), config, "annotated")
-        memory = load_memory(tmp_path / str(step), SOURCE.train)
+        memory = load_memory(tmp_path / str(step), SPLITS.train)
     assert grown  # of some the classes of several steps are known
 
 
@@ -91,12 +97,12 @@ def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_pictu
     memory, shown = after_two_steps, {view(2).name(i) for i in range(len(view(2)))}
     memory = showing(memory, "current", view(2))
     met = False
-    for index, entry in enumerate(memory.entries):
+    for index, exemplar in enumerate(memory.exemplars):
         labels = memory.sample(index).labels
-        assert set(np.unique(labels)) <= ({0, 3, 255} if entry.name in shown else {0})
+        assert set(np.unique(labels)) <= ({0, 3, 255} if exemplar.name in shown else {0})
         met = met or bool((labels == 3).any())
-        if entry.name in shown:
-            assert np.array_equal(labels == 3, truth(entry.name) == 3)
+        if exemplar.name in shown:
+            assert np.array_equal(labels == 3, truth(exemplar.name) == 3)
     assert met
 
 
@@ -137,10 +143,10 @@ def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(aft
 
 
 def test_labels_are_stored_on_request_alone(tmp_path):
-    kept = update(ReplayMemory([], SOURCE.train, ()), view(0), MemoryConfig(size=2), 0, lambda _: [])
+    kept = update_memory(ReplayMemory([], SPLITS.train, ()), view(0), MemoryConfig(size=2), 0, lambda _: [])
     save_memory(kept, tmp_path, view(0), MemoryConfig(size=2))
     assert not (tmp_path / "labels").exists()
-    memory = load_memory(tmp_path, SOURCE.train)
+    memory = load_memory(tmp_path, SPLITS.train)
     memory = showing(memory, "sampled", view(1))
     with pytest.raises(UserError, match=r"stored without its pixel labels.*mem_labels.*current"):
         memory.sample(0)
@@ -148,16 +154,16 @@ def test_labels_are_stored_on_request_alone(tmp_path):
 
 def test_labels_move_with_the_memory(after_two_steps, tmp_path):
     move_memory(after_two_steps, tmp_path / "moved", [OTHERS])
-    assert after_two_steps.entries[0].name in OTHERS.names
-    moved = load_memory(tmp_path / "moved", SOURCE.train)
+    assert after_two_steps.exemplars[0].name in OTHERS.names
+    moved = load_memory(tmp_path / "moved", SPLITS.train)
     after_two_steps, moved = (showing(memory, "sampled", view(2)) for memory in (after_two_steps, moved))
     for index in range(len(moved)):
         assert np.array_equal(moved.sample(index).labels, after_two_steps.sample(index).labels)
 
 
 def test_labels_of_another_size_are_refused(after_two_steps):
-    entry = after_two_steps.entries[0]
-    Image.new("L", (3, 3)).save(entry.folder / "labels" / f"{entry.name}.png")
+    exemplar = after_two_steps.exemplars[0]
+    Image.new("L", (3, 3)).save(exemplar.folder / "labels" / f"{exemplar.name}.png")
     after_two_steps = showing(after_two_steps, "sampled", view(2))
     with pytest.raises(UserError, match="not of the size of its picture"):
         after_two_steps.sample(0)
@@ -165,17 +171,17 @@ def test_labels_of_another_size_are_refused(after_two_steps):
 
 def test_what_was_not_labeled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
     """A later step may label pixels as its class that the step which stored the picture was told to leave out."""
-    shown = [i for i, entry in enumerate(after_two_steps.entries) if entry.name in names_of(2)]
-    index = next(i for i in shown if (truth(after_two_steps.entries[i].name) == 3).any())
-    entry = after_two_steps.entries[index]
-    stored = np.full(truth(entry.name).shape, 255, dtype=np.uint8)
+    shown = [i for i, exemplar in enumerate(after_two_steps.exemplars) if exemplar.name in names_of(2)]
+    index = next(i for i in shown if (truth(after_two_steps.exemplars[i].name) == 3).any())
+    exemplar = after_two_steps.exemplars[index]
+    stored = np.full(truth(exemplar.name).shape, 255, dtype=np.uint8)
     stored[:, :24] = 0
-    Image.fromarray(stored).save(entry.folder / "labels" / f"{entry.name}.png")
-    expected = np.where(stored == 255, 255, np.where(np.isin(truth(entry.name), [3, 255]), truth(entry.name), 0))
+    Image.fromarray(stored).save(exemplar.folder / "labels" / f"{exemplar.name}.png")
+    expected = np.where(stored == 255, 255, np.where(np.isin(truth(exemplar.name), [3, 255]), truth(exemplar.name), 0))
     after_two_steps = showing(after_two_steps, "annotated", view(2))
     assert np.array_equal(after_two_steps.sample(index).labels, expected)
     save_memory(after_two_steps, tmp_path / "saved", view(2), MemoryConfig(), "annotated")
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "saved" / "labels" / f"{entry.name}.png")), expected)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "saved" / "labels" / f"{exemplar.name}.png")), expected)
 
 
 @pytest.fixture
@@ -186,7 +192,7 @@ def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
         train = FolderConfig(path=str(make_folder_data(name, size=size))).build().train
         views.append(StepDataset(train, scenario, scenario.steps[step]))
     config = MemoryConfig(size=30, store="copy")
-    memory = update(ReplayMemory([], views[0].split, ()), views[0], config, 0, lambda _: [])
+    memory = update_memory(ReplayMemory([], views[0].split, ()), views[0], config, 0, lambda _: [])
     save_memory(memory, tmp_path / "memory", views[0], config, "annotated")
     return load_memory(tmp_path / "memory", views[1].split), views[1]
 
@@ -195,7 +201,7 @@ def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
 def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resized, labels):
     memory, now = resized
     names = {now.name(i) for i in range(len(now))}
-    index = next(i for i, entry in enumerate(memory.entries) if entry.name in names)
+    index = next(i for i, exemplar in enumerate(memory.exemplars) if exemplar.name in names)
     if labels == "oracle":
         memory = showing(memory, None, now, now.scenario.oracle_table(now.step))
     else:

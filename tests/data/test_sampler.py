@@ -8,33 +8,32 @@ import numpy as np
 import pytest
 import torch
 
-from ipseg.data.augment import apply_transform
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import Entry, MemoryConfig, ReplayMemory
-from ipseg.data.memory_io import load_memory, save_memory
+from ipseg.data.memory import Exemplar, MemoryConfig, ReplayMemory, load_memory, save_memory
 from ipseg.data.sampler import Shard
 from ipseg.data.step_dataset import StepDataset
+from ipseg.data.transforms import apply_transform
 from ipseg.scenario.split import ScenarioConfig
 
 CPU = torch.device("cpu")
-SOURCE = ScenesConfig(classes=4, size=(32, 48), train=14, val=1).build()
-SCENARIO = ScenarioConfig(name="2-1").build("scenes", SOURCE.classes)
+SPLITS = ScenesConfig(classes=4, size=(32, 48), train=14, val=1).build()
+SCENARIO = ScenarioConfig(name="2-1").build("scenes", SPLITS.classes)
 
 
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory) -> ReplayMemory:
     """Four remembered pictures of the base step."""
-    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[0])
-    entries = [Entry(view.name(i), view.classes_in(i), 0) for i in range(4)]
+    view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[0])
+    exemplars = [Exemplar(view.name(i), view.classes_in(i), 0) for i in range(4)]
     folder = tmp_path_factory.mktemp("memory")
-    save_memory(ReplayMemory(entries, SOURCE.train, SCENARIO.steps[0].seen), folder, view, MemoryConfig())
-    return load_memory(folder, SOURCE.train)
+    save_memory(ReplayMemory(exemplars, SPLITS.train, SCENARIO.steps[0].seen), folder, view, MemoryConfig())
+    return load_memory(folder, SPLITS.train)
 
 
 def loader_of(memory: ReplayMemory, step: int = 1, seed: int = 0, plan: BatchPlan | None = None) -> BatchLoader:
-    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[step])
+    view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[step])
     plan = plan or BatchPlan(2, num_replayed=1, num_replay_images=3)
     return BatchLoader.of(view, memory, plan, crop=(32, 32), scales=(0.5, 2), flip=True, seed=seed, device=CPU)
 
@@ -135,7 +134,7 @@ def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
 @pytest.mark.parametrize("processes", [2, 3, 7])  # 7: each has one picture, be it current or replayed
 def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, processes):
     plan = BatchPlan(4, num_replayed=3, num_replay_images=7, num_posterior=2)
-    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+    view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[1])
 
     def batch(shard: Shard) -> StepBatch:
         settings = {"crop": (32, 32), "scales": (0.5, 2), "flip": True, "seed": 0, "device": CPU}
@@ -152,7 +151,7 @@ def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, proces
 
 @pytest.mark.parametrize("processes", [1, 2, 4])  # 4: one has no current picture in a batch
 def test_pictures_come_once_each_and_whole(memory, processes):
-    view = StepDataset(SOURCE.train, SCENARIO, SCENARIO.steps[1])
+    view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[1])
     shown = []
     for rank in range(processes):
         plan, shard = BatchPlan(3, num_replayed=1), Shard(rank, processes)

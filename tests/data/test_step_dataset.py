@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipseg.data.source import present
+from ipseg.data.dataset import present_classes
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig
@@ -31,8 +31,8 @@ class Masks:
     def saliency(self, index: int) -> np.ndarray:
         return self.masks[index] > 0
 
-    def presence(self) -> list[frozenset[int]]:
-        return [present(mask) for mask in self.masks]
+    def class_presence(self) -> list[frozenset[int]]:
+        return [present_classes(mask) for mask in self.masks]
 
 
 def masks() -> st.SearchStrategy[list[np.ndarray]]:
@@ -61,7 +61,7 @@ def test_a_step_sees_no_class_but_its_own(scenario, masks):
         try:
             view = StepDataset(split, scenario, step)
         except UserError:
-            assert not any(scenario.selects(step, found) for found in split.presence())
+            assert not any(scenario.selects(step, found) for found in split.class_presence())
             continue
         own = {1 + scenario.order.index(name): scenario.data_classes.index(name) + 1 for name in step.new}
         for position in range(len(view)):

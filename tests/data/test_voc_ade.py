@@ -43,25 +43,25 @@ def voc(tmp_path):
 
 
 def test_the_augmented_masks_and_list_of_voc_are_taken_where_they_are(voc):
-    source = data_config({"name": "voc", "path": str(voc)}).build()
-    assert source.classes == VOC
-    assert list(source.train.names) == ["2007_1", "2011_3"]
-    assert list(source.val.names) == ["2008_2"]
-    assert source.train.presence() == [{15, 1}, {15, 3}]
-    assert source.train.mask(0).tolist() == [[0, 15, 255], [0, 1, 0]]
-    assert source.train.image(0).shape == (2, 3, 3)
+    splits = data_config({"name": "voc", "path": str(voc)}).build()
+    assert splits.classes == VOC
+    assert list(splits.train.names) == ["2007_1", "2011_3"]
+    assert list(splits.val.names) == ["2008_2"]
+    assert splits.train.class_presence() == [{15, 1}, {15, 3}]
+    assert splits.train.mask(0).tolist() == [[0, 15, 255], [0, 1, 0]]
+    assert splits.train.image(0).shape == (2, 3, 3)
 
 
 def test_without_the_augmented_masks_vocs_own_go_with_its_own_list(voc):
     (voc / "SegmentationClassAug").rename(voc / "elsewhere")
-    source = VocConfig(path=str(voc)).build()
-    assert list(source.train.names) == ["2007_1"]
-    assert source.train.presence() == [{15}]
+    splits = VocConfig(path=str(voc)).build()
+    assert list(splits.train.names) == ["2007_1"]
+    assert splits.train.class_presence() == [{15}]
 
 
 def test_masks_and_lists_of_voc_can_be_chosen(voc):
-    source = VocConfig(path=str(voc), masks="SegmentationClassAug", train="val", val="train").build()
-    assert list(source.train.names) == ["2008_2"]
+    splits = VocConfig(path=str(voc), masks="SegmentationClassAug", train="val", val="train").build()
+    assert list(splits.train.names) == ["2008_2"]
     assert list(VocConfig(path=str(voc), masks="SegmentationClass").build().train.names) == ["2007_1"]
 
 
@@ -74,8 +74,8 @@ def test_the_augmented_list_goes_with_the_augmented_masks_however_their_folder_i
 def test_voc_takes_its_saliency_maps_by_name(voc):
     for name in ("2007_1", "2011_3"):
         save_mask(voc / "saliency_map" / f"{name}.png", [[0, 1, 1], [0, 255, 0]])
-    source = VocConfig(path=str(voc)).build()
-    assert source.train.saliency(1).tolist() == [[False, True, True], [False, True, False]]
+    splits = VocConfig(path=str(voc)).build()
+    assert splits.train.saliency(1).tolist() == [[False, True, True], [False, True, False]]
 
 
 @pytest.mark.parametrize("missing", ["JPEGImages", "SegmentationClass*", "ImageSets", "ImageSets/Segmentation/val.txt"])
@@ -110,16 +110,16 @@ def test_an_empty_list_or_folder_of_voc_is_named(voc):
 
 def test_masks_alone_tell_which_classes_are_where(voc):
     (voc / "JPEGImages").rename(voc / "elsewhere")
-    source = VocConfig(path=str(voc)).open()
-    assert source.train.presence() == [{15, 1}, {15, 3}]
+    splits = VocConfig(path=str(voc)).open()
+    assert splits.train.class_presence() == [{15, 1}, {15, 3}]
     with pytest.raises(UserError, match="2007_1 is missing"):
-        source.train.image(0)
+        splits.train.image(0)
 
 
 def test_a_value_that_voc_does_not_have_is_refused(voc):
     save_mask(voc / "SegmentationClassAug" / "2007_1.png", [[0, 21, 255]])
     with pytest.raises(UserError, match=r"2007_1\.png holds the values \[21\].*0 to 20 and 255"):
-        VocConfig(path=str(voc)).build().train.presence()
+        VocConfig(path=str(voc)).build().train.class_presence()
 
 
 @pytest.fixture
@@ -136,17 +136,17 @@ def ade(tmp_path):
 
 
 def test_ade_is_read_with_other_things_as_background(ade):
-    source = data_config({"name": "ade", "path": str(ade)}).build()
-    assert source.classes == ADE
-    assert list(source.train.names) == ["ADE_train_1", "ADE_train_2"]
-    assert source.train.presence() == [{1, 150}, {3}]
-    assert source.val.mask(0).tolist() == [[0, 0, 13]]
+    splits = data_config({"name": "ade", "path": str(ade)}).build()
+    assert splits.classes == ADE
+    assert list(splits.train.names) == ["ADE_train_1", "ADE_train_2"]
+    assert splits.train.class_presence() == [{1, 150}, {3}]
+    assert splits.val.mask(0).tolist() == [[0, 0, 13]]
 
 
 def test_other_things_of_ade_are_ignored_on_request(ade):
-    source = AdeConfig(path=str(ade), other="ignore").build()
-    assert source.val.mask(0).tolist() == [[255, 255, 13]]
-    assert source.train.presence() == [{1, 150}, {3}]
+    splits = AdeConfig(path=str(ade), other="ignore").build()
+    assert splits.val.mask(0).tolist() == [[255, 255, 13]]
+    assert splits.train.class_presence() == [{1, 150}, {3}]
     with pytest.raises(UserError, match=r"data\.other"):
         data_config({"name": "ade", "path": str(ade), "other": "ignored"})
 
@@ -169,6 +169,6 @@ def test_maps_of_ade_lie_in_a_folder_for_each_part(ade, tmp_path, elsewhere):
     maps = tmp_path / "maps" if elsewhere else ade / "saliency_map"
     for name in ("ADE_train_1", "ADE_train_2"):
         save_mask(maps / "training" / f"{name}.png", [[0, 1, 255]])
-    source = AdeConfig(path=str(ade), saliency=str(maps) if elsewhere else "auto").build()
-    assert source.train.maps.path("ADE_train_1") == maps / "training" / "ADE_train_1.png"
-    assert source.train.saliency(1).tolist() == [[False, True, True]]
+    splits = AdeConfig(path=str(ade), saliency=str(maps) if elsewhere else "auto").build()
+    assert splits.train.saliency_source.path("ADE_train_1") == maps / "training" / "ADE_train_1.png"
+    assert splits.train.saliency(1).tolist() == [[False, True, True]]

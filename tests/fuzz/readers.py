@@ -34,9 +34,9 @@ from ipseg.apps.memory_report import memory_report
 from ipseg.apps.sweep import Sweep
 from ipseg.config import to_yaml
 from ipseg.data.coco import CocoConfig
+from ipseg.data.dataset import DataConfig, EmptyDataset
 from ipseg.data.folder import FolderConfig
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import DataConfig, EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError, about_a_place
 from ipseg.report.formats import as_json, markdown
 from ipseg.training.folder import RunFolder
@@ -99,9 +99,9 @@ def read_pack(it: Path, good: Path) -> None:
 
 
 def read_data(config: DataConfig) -> None:
-    source = config.build()
-    for split in (source.train, source.val):
-        split.presence()
+    splits = config.build()
+    for split in (splits.train, splits.val):
+        split.class_presence()
         for index in range(len(split.names)):
             split.image(index), split.mask(index), split.saliency(index)
 

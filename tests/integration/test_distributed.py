@@ -67,10 +67,10 @@ def train_every_method(out: Path) -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = torch.Tensor.double  # pictures and losses ask for single precision
-    source = make_recipe(settings("finetune")).source()
+    splits = make_recipe(settings("finetune")).splits()
     with distributed("cpu", batch_size=3):
         for name in METHODS:
-            run(make_recipe(settings(name)), out / name, source=source, quiet=True)
+            run(make_recipe(settings(name)), out / name, splits=splits, quiet=True)
 
 
 @pytest.fixture(scope="session")

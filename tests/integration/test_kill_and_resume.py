@@ -120,8 +120,8 @@ def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_setti
     """In one process, so that the stops can stand anywhere: each iteration is the last before a stop once."""
     tiny_settings["training"] |= {"optimizer": optimizer, "lr": 0.001, "checkpoint_seconds": 1e9}
     recipe = make_recipe(tiny_settings)
-    source = recipe.data.build()
-    run(recipe, tmp_path / "whole", quiet=True, source=source)
+    splits = recipe.data.build()
+    run(recipe, tmp_path / "whole", quiet=True, splits=splits)
 
     class Halting:
         """Asks to stop after the first iteration of every start."""
@@ -136,7 +136,7 @@ def test_a_run_stopped_after_every_iteration_ends_as_one_that_was_not(tiny_setti
     stops = 0
     while not (tmp_path / "halting" / "step_02" / "step.json").exists():
         try:
-            run(recipe, tmp_path / "halting", quiet=True, resume=stops > 0, source=source)
+            run(recipe, tmp_path / "halting", quiet=True, resume=stops > 0, splits=splits)
         except Interrupted:
             stops += 1
     lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]

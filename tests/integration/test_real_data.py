@@ -50,12 +50,12 @@ def voc_animals() -> Path:
 @pytest.mark.slow
 def test_the_steps_of_voc_animals_have_as_many_pictures_as_its_authors_counted(voc_animals, tmp_path, monkeypatch):
     monkeypatch.setenv("IPSEG_CACHE", str(tmp_path))
-    source = data_config({"name": "voc", "path": str(voc_animals)}).build()
-    assert (len(source.train.names), len(source.val.names)) == (3131, 445)
-    presence = source.train.presence()
+    splits = data_config({"name": "voc", "path": str(voc_animals)}).build()
+    assert (len(splits.train.names), len(splits.val.names)) == (3131, 445)
+    presence = splits.train.class_presence()
     for setting, splits in STEPS.items():
         for split, images in splits.items():
-            scenario = ScenarioConfig(name=f"voc_animals/{split}", setting=setting).build(source.name, source.classes)
+            scenario = ScenarioConfig(name=f"voc_animals/{split}", setting=setting).build(splits.name, splits.classes)
             assert scenario.images_per_step(presence) == images, (setting, split)
 
 

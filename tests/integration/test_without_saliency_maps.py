@@ -19,16 +19,16 @@ from ipseg.methods.ipseg import IPSegConfig
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Drawn scenes as files, without saliency maps."""
-    root, source = tmp_path_factory.mktemp("scenes"), ScenesConfig(classes=4, size=(64, 64), train=160, val=40).build()
+    root, splits = tmp_path_factory.mktemp("scenes"), ScenesConfig(classes=4, size=(64, 64), train=160, val=40).build()
     for folder in ("images", "masks"):
         (root / folder).mkdir()
-    for part, split in (("train", source.train), ("val", source.val)):
+    for part, split in (("train", splits.train), ("val", splits.val)):
         names = [f"{part}_{name}" for name in split.names]
         for index, name in enumerate(names):
             Image.fromarray(split.image(index)).save(root / "images" / f"{name}.png")
             Image.fromarray(split.mask(index)).save(root / "masks" / f"{name}.png")
         (root / f"{part}.txt").write_text("\n".join(names) + "\n")
-    (root / "classes.txt").write_text("\n".join(source.classes) + "\n")
+    (root / "classes.txt").write_text("\n".join(splits.classes) + "\n")
     return root
 
 

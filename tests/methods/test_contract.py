@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from ipseg.data.batch import StepBatch
+from ipseg.data.dataset import Dataset, DatasetSplits
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
-from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
-from ipseg.data.memory_io import load_memory, save_memory
-from ipseg.data.memory_update import update
-from ipseg.data.source import Source, Split
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory, load_memory, save_memory, update_memory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.methods.base import Method
 from ipseg.methods.finetune import Finetune
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, posterior_width=16, rates=(1, 2))
-SOURCE = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
+SPLITS = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
 
 every_method = pytest.mark.parametrize("name", sorted(METHODS))
 every_incremental = pytest.mark.parametrize("name", sorted(METHODS.keys() - {"joint"}))
@@ -41,7 +39,7 @@ every_incremental = pytest.mark.parametrize("name", sorted(METHODS.keys() - {"jo
 
 def scenario_of(name: str) -> Scenario:
     """One class, then two, then two more; joint takes all at once."""
-    return ScenarioConfig(name="joint" if name == "joint" else "1-2").build("scenes", SOURCE.classes)
+    return ScenarioConfig(name="joint" if name == "joint" else "1-2").build("scenes", SPLITS.classes)
 
 
 def build(name: str, steps: int = 1, seed: int = 0) -> Method:
@@ -56,8 +54,13 @@ def build(name: str, steps: int = 1, seed: int = 0) -> Method:
 class Hidden:
     """A split whose masks hold some classes only; everything else is as it was."""
 
-    def __init__(self, split: Split, shown: set[int]) -> None:
-        self.names, self.image, self.saliency, self.presence = split.names, split.image, split.saliency, split.presence
+    def __init__(self, split: Dataset, shown: set[int]) -> None:
+        self.names, self.image, self.saliency, self.class_presence = (
+            split.names,
+            split.image,
+            split.saliency,
+            split.class_presence,
+        )
         self._split, self._shown = split, shown
 
     def mask(self, index: int) -> np.ndarray:
@@ -69,7 +72,7 @@ class Hidden:
 def batches(tmp_path) -> Callable[..., list[StepBatch]]:
     """The first batches of step 1, with a memory of the base step, from the data as it is or from another split."""
 
-    def make(name: str, split: Split = SOURCE.train, count: int = 2) -> list[StepBatch]:
+    def make(name: str, split: Dataset = SPLITS.train, count: int = 2) -> list[StepBatch]:
         config, steps, labels = (
             MemoryConfig(size=6),
             scenario_of(name).steps,
@@ -77,8 +80,8 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         )
         folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
         if not folder.exists():
-            base = StepDataset(SOURCE.train, scenario_of(name), steps[0])
-            kept = update(ReplayMemory([], SOURCE.train, ()), base, config, 0, lambda _: [])
+            base = StepDataset(SPLITS.train, scenario_of(name), steps[0])
+            kept = update_memory(ReplayMemory([], SPLITS.train, ()), base, config, 0, lambda _: [])
             save_memory(kept, folder, base, config, labels)
         view = StepDataset(split, scenario_of(name), step)
         memory = load_memory(folder, split, LabelPolicy(labels, view))
@@ -177,9 +180,9 @@ def test_pictures_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name
 def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batches):
     steps = scenario_of(name).steps
     step = steps[min(1, len(steps) - 1)]
-    own = {1 + SOURCE.classes.index(each) for each in step.new}
+    own = {1 + SPLITS.classes.index(each) for each in step.new}
     results = []
-    for split in (SOURCE.train, Hidden(SOURCE.train, own)):
+    for split in (SPLITS.train, Hidden(SPLITS.train, own)):
         method = build(name, 1 + step.index)
         results.append((train(method, batches(name, split)), state(method.network)))
     (losses, weights), (hidden_losses, hidden_weights) = results
@@ -256,24 +259,24 @@ def settings(name: str) -> dict[str, Any]:
     }
 
 
-def pictures(recipe: Recipe, source: Source) -> list[int]:
-    return recipe.scenario.build(source.name, source.classes).images_per_step(source.train.presence())
+def pictures(recipe: Recipe, splits: DatasetSplits) -> list[int]:
+    return recipe.scenario.build(splits.name, splits.classes).images_per_step(splits.train.class_presence())
 
 
 @every_method
 def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_path, monkeypatch):
     recipe = make_recipe(settings(name))
-    source: Source = recipe.data.build()
+    splits: DatasetSplits = recipe.data.build()
     last = 0 if name == "joint" else 1
-    assert recipe.training.iterations(last, pictures(recipe, source)[last]) > 2
-    whole = experiment.run(recipe, tmp_path / "whole", source=source, quiet=True)
+    assert recipe.training.iterations(last, pictures(recipe, splits)[last]) > 2
+    whole = experiment.run(recipe, tmp_path / "whole", splits=splits, quiet=True)
     restore = start.restore
 
     def mortal(*arguments: Any) -> Method:
         method = restore(*arguments)
         loss, left = (
             method.loss,
-            [2 + sum(recipe.training.iterations(i, pictures(recipe, source)[i]) for i in range(last))],
+            [2 + sum(recipe.training.iterations(i, pictures(recipe, splits)[i]) for i in range(last))],
         )
 
         def dying(batch: StepBatch) -> Any:
@@ -288,9 +291,9 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(start, "restore", mortal)
         with pytest.raises(Killed):
-            experiment.run(recipe, tmp_path / "cut", source=source, quiet=True)
+            experiment.run(recipe, tmp_path / "cut", splits=splits, quiet=True)
     assert (tmp_path / "cut" / f"step_{last:02d}" / "checkpoint.safetensors").is_file()
-    again = experiment.run(recipe, tmp_path / "cut", resume=True, source=source, quiet=True)
+    again = experiment.run(recipe, tmp_path / "cut", resume=True, splits=splits, quiet=True)
     assert again == whole
     for step in range(last + 1):
         files = [tmp_path / run / f"step_{step:02d}" / "weights.safetensors" for run in ("whole", "cut")]
@@ -299,7 +302,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
 
 def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_not_matter(tmp_path, monkeypatch):
     recipe = make_recipe(settings("finetune"))
-    source, shown = recipe.data.build(), []
+    splits, shown = recipe.data.build(), []
 
     def round_off(method: Any, batches: Any) -> None:
         shown.append(sum(batch.num_new for batch in batches))
@@ -310,9 +313,9 @@ def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_n
 
     monkeypatch.setattr(Finetune, "end_step", round_off, raising=False)
     with pytest.raises(Killed):
-        experiment.run(recipe, tmp_path / "run", source=source, quiet=True)
-    experiment.run(recipe, tmp_path / "run", resume=True, source=source, quiet=True)
-    for step, pictured in enumerate(pictures(recipe, source)):
+        experiment.run(recipe, tmp_path / "run", splits=splits, quiet=True)
+    experiment.run(recipe, tmp_path / "run", resume=True, splits=splits, quiet=True)
+    for step, pictured in enumerate(pictures(recipe, splits)):
         weights, _ = load_tensors(tmp_path / "run" / f"step_{step:02d}" / "weights.safetensors", "weights")
         assert (weights[f"classifiers.{step}.bias"] == 7).all()
         assert shown[step] >= pictured  # the pass shows every picture

@@ -13,7 +13,7 @@ from ipseg.apps import saliency as app_module
 from ipseg.apps.saliency import detector, wanted_maps, write_maps
 from ipseg.apps.train import describe_plan
 from ipseg.data.folder import FolderConfig
-from ipseg.data.pictures import read_labels
+from ipseg.data.image_io import read_labels
 from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError
 from ipseg.files import replacing
@@ -41,20 +41,20 @@ def test_the_maps_of_a_model_are_those_that_the_data_then_gives(bare, reds):
     result = call(bare, "--model", reds(), *FOR_REDS)
     assert result.exit_code == 0, result.output
     assert f"12 maps written: {bare / 'saliency'}" in result.output
-    source = FolderConfig(path=str(bare), saliency="given").build()
-    red = next(index for index, found in enumerate(source.train.presence()) if 1 in found)
-    hit = source.train.saliency(red)
-    assert hit[source.train.mask(red) == 1].mean() > 0.8
+    splits = FolderConfig(path=str(bare), saliency="given").build()
+    red = next(index for index, found in enumerate(splits.train.class_presence()) if 1 in found)
+    hit = splits.train.saliency(red)
+    assert hit[splits.train.mask(red) == 1].mean() > 0.8
     with Image.open(bare / "saliency" / "picture_00.png") as opened:
         assert opened.mode == "1"
 
 
 def test_the_fallback_writes_what_it_would_give_while_reading(bare):
     assert call(bare, "--fallback").exit_code == 0
-    source = FolderConfig(path=str(bare)).build()
-    assert source.train.maps.way == "given"
+    splits = FolderConfig(path=str(bare)).build()
+    assert splits.train.saliency_source.mode == "given"
     for index in range(3):
-        assert np.array_equal(source.train.saliency(index), salient(source.train.image(index)))
+        assert np.array_equal(splits.train.saliency(index), salient(splits.train.image(index)))
 
 
 def test_what_is_there_is_kept_and_counted(bare):
@@ -135,7 +135,7 @@ def test_a_folder_of_maps_may_be_called_like_a_setting(bare, tmp_path, monkeypat
     assert f"12 maps written: {maps}\nuse them: --set data.saliency={maps}\n" in result.output
     assert len(list(maps.iterdir())) == 12
     assert not (bare / "saliency").exists()
-    assert FolderConfig(path=str(bare), saliency=str(maps)).build().train.maps.way == "given"
+    assert FolderConfig(path=str(bare), saliency=str(maps)).build().train.saliency_source.mode == "given"
 
 
 @pytest.mark.parametrize("out", ["images", "masks", "images/maps", "masks/../images", "link", "."])

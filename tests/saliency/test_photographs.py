@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipseg.data.source import Split
+from ipseg.data.dataset import Dataset
 from ipseg.data.voc import VocConfig
 from ipseg.saliency.fallback import salient
 from ipseg.saliency.onnx import PRESETS, OnnxSaliency
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there;
 
 
 @pytest.fixture(scope="module")
-def photographs() -> Split:
+def photographs() -> Dataset:
     return VocConfig(path=str(DATA), saliency="given").open().val
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import STOPPED, WRONG
 from ipseg.evaluation.results import RunResult
 from ipseg.sweep.forks import ForkLauncher
@@ -20,8 +20,8 @@ def recipe(tiny_settings) -> Recipe:
     return make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
 
 
-def begin(out: Path, recipe: Recipe, source: Source) -> tuple[ForkLauncher, Handle]:
-    launcher = ForkLauncher(out, {"one": recipe}, source)
+def begin(out: Path, recipe: Recipe, splits: DatasetSplits) -> tuple[ForkLauncher, Handle]:
+    launcher = ForkLauncher(out, {"one": recipe}, splits)
     return launcher, launcher.submit("one", None)
 
 
@@ -34,9 +34,9 @@ def end_of(process: Handle) -> int | str | None:
 
 
 def test_a_run_learns_from_the_pictures_that_it_is_given(recipe, tmp_path):
-    source = recipe.data.build()
-    source.train.presence()
-    launcher, process = begin(tmp_path, recipe, source)
+    splits = recipe.data.build()
+    splits.train.class_presence()
+    launcher, process = begin(tmp_path, recipe, splits)
     assert end_of(process) == 0, launcher.log("one").read_text()
     assert RunResult.read(tmp_path / "one" / "results.json").steps
 

@@ -38,8 +38,8 @@ LATER = {
 
 def first_step(settings, **changes):
     recipe = make_recipe(settings | changes)
-    source = recipe.data.build()
-    return base_step(recipe, recipe.scenario.build(source.name, source.classes))
+    splits = recipe.data.build()
+    return base_step(recipe, recipe.scenario.build(splits.name, splits.classes))
 
 
 def everything(path: Path) -> dict[str, object]:
@@ -183,7 +183,7 @@ def test_what_is_measured_at_a_shared_step_is_of_the_runs_own_scenario(tiny_sett
     """Pixels of later classes are ignored, so that other later classes leave other pixels to count."""
     tiny_settings |= {"training": tiny_settings["training"] | {"later_epochs": 0.1}}
     tiny_settings["scenario"] = {"name": "2-1", "unseen": "ignore"}
-    all_classes = make_recipe(tiny_settings).source().classes
+    all_classes = make_recipe(tiny_settings).splits().classes
     run(make_recipe(tiny_settings), tmp_path / "all", quiet=True)
     tiny_settings["scenario"]["classes"] = all_classes[:3]
     run(make_recipe(tiny_settings), tmp_path / "own", quiet=True)

@@ -20,14 +20,14 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchLoader]:
     """The base step of a recipe and its batches."""
     seed_all(0)
-    source = recipe.data.build()
-    scenario = recipe.scenario.build(source.name, source.classes)
+    splits = recipe.data.build()
+    scenario = recipe.scenario.build(splits.name, splits.classes)
     method, training = recipe.method.build(recipe.model), recipe.training
     method.begin_step(scenario.steps[0])
     method.network.to(torch.device(device), memory_format=torch.channels_last)
     loader = BatchLoader.of(
-        StepDataset(source.train, scenario, scenario.steps[0]),
-        ReplayMemory([], source.train, ()),
+        StepDataset(splits.train, scenario, scenario.steps[0]),
+        ReplayMemory([], splits.train, ()),
         method.plan(training.batch_size, 0),
         crop=training.crop,
         scales=training.scale,
@@ -67,9 +67,9 @@ def test_a_fused_optimizer_learns_what_a_plain_one_learns(tiny_settings, optimiz
 
 def test_each_group_learns_at_its_multiple_of_the_rate(tiny_settings):
     recipe = make_recipe(tiny_settings)
-    source = recipe.data.build()
+    splits = recipe.data.build()
     method = recipe.method.build(recipe.model)
-    method.begin_step(recipe.scenario.build(source.name, source.classes).steps[0])
+    method.begin_step(recipe.scenario.build(splits.name, splits.classes).steps[0])
     iterate = Iteration(method, recipe.training)
     iterate.set_rate(0.5)
     rates = [group["lr"] for group in iterate.optimizer.param_groups]

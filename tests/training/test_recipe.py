@@ -51,11 +51,11 @@ def test_a_wrong_setting_is_named_with_what_is_valid(tiny_settings, key, value, 
 
 
 def test_a_scenario_that_does_not_fit_the_data_is_explained(tiny_settings):
-    source = make_recipe(tiny_settings).data.build()
+    splits = make_recipe(tiny_settings).data.build()
     for name, message in (("9-1", "does not fit"), ("two-1", "no scenario"), ("voc/2-1", "the data set is scenes")):
         recipe = make_recipe(tiny_settings | {"scenario": {"name": name}})
         with pytest.raises(UserError, match=message):
-            recipe.scenario.build(source.name, source.classes)
+            recipe.scenario.build(splits.name, splits.classes)
 
 
 def test_assignments_change_a_recipe_and_its_file_names_it(tiny_settings, tmp_path):

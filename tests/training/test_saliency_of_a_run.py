@@ -32,7 +32,7 @@ def recipe(tiny_settings):
 def start(recipe: Recipe, path: Path) -> RunFolder:
     """Begin, or go on, without learning anything."""
     folder = RunFolder.check(path, recipe, resume=True)
-    folder.create(recipe, make_start(recipe, folder, recipe.source(), torch.device("cpu")).scenario)
+    folder.create(recipe, make_start(recipe, folder, recipe.splits(), torch.device("cpu")).scenario)
     return folder
 
 

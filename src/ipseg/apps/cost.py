@@ -93,7 +93,7 @@ def scenario_of(recipe: Recipe, run: RunFolder | None = None) -> Scenario:
     if run is not None and recipe.data == make_recipe(run.settings()).data:
         return run.scenario(recipe)
     try:
-        source = recipe.data.build()
+        splits = recipe.data.build()
     except UserError:
         config = recipe.scenario
         data = config.name.rpartition("/")[0] or recipe.data.name
@@ -102,7 +102,7 @@ def scenario_of(recipe: Recipe, run: RunFolder | None = None) -> Scenario:
         if not classes:
             raise
         return config.build(data, classes)
-    return recipe.scenario.build(source.name, source.classes)
+    return recipe.scenario.build(splits.name, splits.classes)
 
 
 def _count(recipe: Recipe, scenario: Scenario, size: int) -> list[dict[str, int]]:

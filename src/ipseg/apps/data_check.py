@@ -17,12 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.config import override
-from ipseg.data.filed import FileSplit, in_both, require_exists, some, without_mask
-from ipseg.data.index import MaskFacts, mask_facts
-from ipseg.data.parallel import on_all_cores
-from ipseg.data.pictures import read_image, read_salient
+from ipseg.data.dataset import PROBLEM_KINDS, DataError, DatasetSplits, ProblemKind, require_same_sizes
+from ipseg.data.file_dataset import FileDataset, in_both, require_exists, truncate, without_mask
+from ipseg.data.image_io import read_image, read_salient
+from ipseg.data.mask_index import MaskInfo, scan_masks
+from ipseg.data.parallel import parallel_map
 from ipseg.data.registry import data_config
-from ipseg.data.source import KINDS, DataError, Kind, Source, require_equal_sizes
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
@@ -43,7 +43,7 @@ class SplitFindings:
     """Files that are there, whole or not; the same for the next two."""
     masks: int
     saliency_maps: int
-    presence: tuple[frozenset[int], ...]
+    class_presence: tuple[frozenset[int], ...]
     """The classes in each mask that could be read."""
     errors: tuple[UserError, ...]
 
@@ -62,7 +62,7 @@ class Findings:
     without_mask: tuple[str, ...]
     """Images that are left out."""
 
-    def problems(self, kind: Kind) -> list[str]:
+    def problems(self, kind: ProblemKind) -> list[str]:
         """All of a kind, of the training pictures first."""
         every = [*chain.from_iterable(split.errors for split in self.splits.values()), *self.in_both]
         return [str(error) for error in every if _kind(error) == kind]
@@ -73,15 +73,15 @@ class Findings:
 
     def images_per_step(self) -> list[int] | None:
         """How many training pictures each step of the scenario has; none without a scenario."""
-        return self.scenario.images_per_step(self.splits["train"].presence) if self.scenario else None
+        return self.scenario.images_per_step(self.splits["train"].class_presence) if self.scenario else None
 
     def classes_per_image(self, split: str) -> dict[int, int]:
         """How many of a split's pictures hold no class, one class, two classes ..."""
-        return dict(sorted(Counter(len(found) for found in self.splits[split].presence).items()))
+        return dict(sorted(Counter(len(found) for found in self.splits[split].class_presence).items()))
 
     def images_per_class(self, split: str) -> dict[str, int]:
         """How many of a split's pictures hold each class."""
-        counts = Counter(value for found in self.splits[split].presence for value in found)
+        counts = Counter(value for found in self.splits[split].class_presence for value in found)
         return {name: counts[value] for value, name in enumerate(self.classes, start=1)}
 
     def notes(self) -> list[str]:
@@ -91,9 +91,9 @@ class Findings:
             said.append("no images: masks alone were looked at")
         said += [f"the split {name} is empty" for name, split in self.splits.items() if not split.pictures]
         if self.without_mask:
-            said.append(f"images without a mask are left out: {len(self.without_mask)} ({some(self.without_mask)})")
+            said.append(f"images without a mask are left out: {len(self.without_mask)} ({truncate(self.without_mask)})")
         for name, absent in self._absent().items():
-            said.append(f"no picture of the split {name} holds {some(absent)}")
+            said.append(f"no picture of the split {name} holds {truncate(absent)}")
         if not self.total("saliency_maps"):
             said.append("no saliency maps; `ipseg saliency` makes them")
         empty = [str(index) for index, count in enumerate(self.images_per_step() or ()) if not count]
@@ -114,7 +114,7 @@ class OnFiles(Protocol):
 
     path: str
 
-    def open(self) -> Source:
+    def open(self) -> DatasetSplits:
         """Open it, also where pictures are missing."""
         ...
 
@@ -132,9 +132,9 @@ def check(
     data = cast(OnFiles, data_config(override(settings, changes)["data"]))
     root = Path(data.path).expanduser()
     require_exists(root)
-    source = data.open()
-    planned = ScenarioConfig(name=scenario, setting=setting).build(source.name, source.classes) if scenario else None
-    splits = {name: cast(FileSplit, source.split(name)) for name in ("train", "val")}
+    opened = data.open()
+    planned = ScenarioConfig(name=scenario, setting=setting).build(opened.name, opened.classes) if scenario else None
+    splits = {name: cast(FileDataset, opened.split(name)) for name in ("train", "val")}
     with_images = any(name in split.images.paths for split in splits.values() for name in split.names)
     found = {
         name: _look_at(split, with_images=with_images, maps_needed=name == "train") for name, split in splits.items()
@@ -142,26 +142,26 @@ def check(
     # VOC has thousands of images for other tasks, and lists that say which are meant
     alone = [] if kind == "voc" else [image.relative_to(root).as_posix() for image in without_mask(*splits.values())]
     both = tuple(in_both(splits["train"], splits["val"]))
-    return Findings(path, kind, tuple(source.classes), found, planned, both, tuple(alone))
+    return Findings(path, kind, tuple(opened.classes), found, planned, both, tuple(alone))
 
 
-def _look_at(split: FileSplit, *, with_images: bool, maps_needed: bool) -> SplitFindings:
+def _look_at(split: FileDataset, *, with_images: bool, maps_needed: bool) -> SplitFindings:
     """Read every image (unless masks alone are there), mask and saliency map."""
-    maps = split.maps.files
-    needed = maps_needed and split.maps.way == "given"  # others that are there are looked at, too
+    maps = split.saliency_source.files
+    needed = maps_needed and split.saliency_source.mode == "given"  # others that are there are looked at, too
     image_path = split.images.path if with_images else lambda _: None
     images = _read_each(split.names, image_path, partial(_sizes, read_image, "looking at images"))
     salient = partial(_sizes, read_salient, "looking at saliency maps")
     found_maps = _read_each(split.names, maps.path if needed else maps.paths.get, salient)
     # Through the index: a mask that it knows is not read again, and training finds what was read here.
-    facts = _read_each(split.names, split.masks.path, lambda paths: mask_facts(paths, split.read_mask))
-    masks = [one.size if isinstance(one, MaskFacts) else one for one in facts]
+    facts = _read_each(split.names, split.masks.path, lambda paths: scan_masks(paths, split.read_mask))
+    masks = [one.size if isinstance(one, MaskInfo) else one for one in facts]
     errors: list[UserError] = []
     for name, *outcomes in zip(split.names, images, masks, found_maps, strict=True):
         named = dict(zip(("image", "mask", "saliency map"), outcomes, strict=True))
         errors += [one for one in outcomes if isinstance(one, UserError)]
         try:
-            require_equal_sizes(name, {what: one for what, one in named.items() if isinstance(one, tuple)})
+            require_same_sizes(name, {what: one for what, one in named.items() if isinstance(one, tuple)})
         except DataError as error:
             errors.append(error)
     return SplitFindings(
@@ -169,7 +169,7 @@ def _look_at(split: FileSplit, *, with_images: bool, maps_needed: bool) -> Split
         images=_count(images),
         masks=_count(masks),
         saliency_maps=_count(found_maps),
-        presence=tuple(one.values for one in facts if isinstance(one, MaskFacts)),
+        class_presence=tuple(one.values for one in facts if isinstance(one, MaskInfo)),
         errors=tuple(errors),
     )
 
@@ -191,7 +191,7 @@ def _read_each(
 
 
 def _sizes(read: Callable[[Path], np.ndarray], title: str, paths: list[Path]) -> list[Size | UserError]:
-    return on_all_cores(partial(_size, read), paths, title)
+    return parallel_map(partial(_size, read), paths, title)
 
 
 def _size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
@@ -203,7 +203,7 @@ def _size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
     return height, width
 
 
-def _kind(error: UserError) -> Kind:
+def _kind(error: UserError) -> ProblemKind:
     return error.kind if isinstance(error, DataError) else "unreadable"
 
 
@@ -227,7 +227,7 @@ def as_json(found: Findings) -> dict[str, Any]:
         "splits": {name: split.pictures for name, split in found.splits.items()},
         "classes_per_image": {name: found.classes_per_image(name) for name in found.splits},
         "images_per_class": {name: found.images_per_class(name) for name in found.splits},
-        **{kind: found.problems(kind) for kind in KINDS},
+        **{kind: found.problems(kind) for kind in PROBLEM_KINDS},
         "notes": found.notes(),
         "scenario": scenario and scenario.name,
         "setting": scenario and scenario.setting,
@@ -241,7 +241,7 @@ def as_tables(found: Findings) -> RenderableType:
     if found.scenario:
         parts.append(_steps_table(found))
     parts += [Text(f"Note: {note}.") for note in found.notes()]
-    for kind in KINDS:
+    for kind in PROBLEM_KINDS:
         problems = found.problems(kind)
         if problems:
             more = [f"... and {len(problems) - FIRST} more"] if len(problems) > FIRST else []

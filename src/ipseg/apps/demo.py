@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ipseg.apps.compare import compare
 from ipseg.apps.report import report, require_place
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
 from ipseg.progress import Terminal
@@ -47,14 +47,14 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
     for name, recipe in recipes.items():
         require_no_link(out / name)
         RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
-    source = recipes["ipseg"].data.build()
-    train_all(out, recipes, source, console)
-    runs, page, steps = [out / name for name in recipes], out / "report.html", _steps(recipes["ipseg"], source)
+    splits = recipes["ipseg"].data.build()
+    train_all(out, recipes, splits, console)
+    runs, page, steps = [out / name for name in recipes], out / "report.html", _steps(recipes["ipseg"], splits)
     report(
         runs,
         page,
         title="New classes, step after step, without forgetting",
-        intro=INTRO.format(classes=len(source.classes), steps=steps, val=len(source.val.names)),
+        intro=INTRO.format(classes=len(splits.classes), steps=steps, val=len(splits.val.names)),
         more_facts={
             "command": f"ipseg demo{' --quick' if quick else ''} --seed {seed}",
             "time": f"{time.monotonic() - began:.0f} s on {os.cpu_count()} CPU cores",
@@ -74,15 +74,15 @@ def _require_own(out: Path) -> None:
     require_place(out / "report.html")
 
 
-def _steps(recipe: Recipe, source: Source) -> int:
-    return len(recipe.scenario.build(source.name, source.classes).steps)
+def _steps(recipe: Recipe, splits: DatasetSplits) -> int:
+    return len(recipe.scenario.build(splits.name, splits.classes).steps)
 
 
-def train_all(out: Path, recipes: dict[str, Recipe], source: Source, console: Terminal) -> None:
+def train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, console: Terminal) -> None:
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
-    source.train.presence()  # draws the pictures, once for all
-    launcher = ForkLauncher(out, recipes, source)
-    jobs = [Job(name, name, _steps(recipe, source), launcher.log(name)) for name, recipe in recipes.items()]
+    splits.train.class_presence()  # draws the pictures, once for all
+    launcher = ForkLauncher(out, recipes, splits)
+    jobs = [Job(name, name, _steps(recipe, splits), launcher.log(name)) for name, recipe in recipes.items()]
     with ProgressView(console) as view:
         Scheduler(jobs, launcher, lambda job: read_progress(out / job.name)).run(view.show)
     for job in jobs:

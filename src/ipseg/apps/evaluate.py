@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.apps.model import finished_step, inference_recipe, require_outside
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.folder import FolderConfig
-from ipseg.data.source import Source
 from ipseg.errors import UserError
 from ipseg.evaluation.results import BACKGROUND, StepResult
 from ipseg.progress import silence
@@ -40,25 +40,25 @@ def evaluate_again(
     device = choose_device(recipe.device)
     learned = folder.scenario(recipe)
     chosen = learned.steps[finished_step(folder, step)]
-    source = recipe.source() if data is None else pictures_of(data, recipe)[0]
-    if not set(learned.order) & set(source.classes):
+    splits = recipe.splits() if data is None else pictures_of(data, recipe)[0]
+    if not set(learned.order) & set(splits.classes):
         raise UserError(
             f"the data has none of the classes {', '.join(learned.order)}, which the run learns. "
-            f"Its classes: {', '.join(source.classes)}. Names in classes.txt must be those of the run."
+            f"Its classes: {', '.join(splits.classes)}. Names in classes.txt must be those of the run."
         )
-    scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
-    if not set(chosen.seen) & set(source.classes):
+    scenario = replace(learned, data_classes=splits.classes)  # mask values follow the data that is read now
+    if not set(chosen.seen) & set(splits.classes):
         raise UserError(  # background without classes would be right everywhere
             f"the data annotates none of the classes that step {chosen.index} knows ({', '.join(chosen.seen)}). "
-            f"Its classes: {', '.join(source.classes)}. Name pictures with masks of the others: "
+            f"Its classes: {', '.join(splits.classes)}. Name pictures with masks of the others: "
             "--data FOLDER, or for the data that the run began with --set data.path=FOLDER."
         )
     method = restore(recipe, folder, scenario, chosen.index, device)
     with silence(wanted=quiet):
-        return measure(method, recipe, source, scenario, chosen, DistributedContext(device))
+        return measure(method, recipe, splits, scenario, chosen, DistributedContext(device))
 
 
-def pictures_of(path: Path, *recipes: Recipe) -> tuple[Source, bool]:
+def pictures_of(path: Path, *recipes: Recipe) -> tuple[DatasetSplits, bool]:
     """A folder's pictures to measure on, and whether they are validation pictures of one of these runs.
 
     Of a run's own data these alone: the others it has learned from.
@@ -70,11 +70,11 @@ def pictures_of(path: Path, *recipes: Recipe) -> tuple[Source, bool]:
         listed = isinstance(recipe.data, FolderConfig) and (path.expanduser() / "val.txt").is_file()
         if listed and not recipe.evaluation.held_out:
             return folder_source(path), True  # the same pictures, without a look at those that may be gone
-        return recipe.source(), True
+        return recipe.splits(), True
     return folder_source(path), False
 
 
-def folder_source(path: Path) -> Source:
+def folder_source(path: Path) -> DatasetSplits:
     """The pictures of a folder's val.txt; all of its pictures where it has none. Measuring reads no maps."""
     return FolderConfig(path=str(path), saliency="none").measured()
 

@@ -14,10 +14,9 @@ from ipseg.apps import explain_sheet
 from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THING, Head, Panel, View
 from ipseg.apps.model import Model, Result, as_array, as_tensor, finished_step, restored
 from ipseg.apps.predict import save_png, stamp
-from ipseg.data.filed import FileSplit, MaskReader
-from ipseg.data.masks import ColorMasks, IndexMasks
-from ipseg.data.pictures import read_salient
-from ipseg.data.source import Source, Split, require_equal
+from ipseg.data.dataset import Dataset, DatasetSplits, require_same_size
+from ipseg.data.file_dataset import FileDataset, MaskReader
+from ipseg.data.image_io import ColorMasks, IndexMasks, read_salient
 from ipseg.errors import UserError
 from ipseg.files import require_output
 from ipseg.methods.ipseg import IPSegConfig
@@ -113,7 +112,7 @@ def find_picture(picture: str, mask: Path | None, saliency: Path | None, recipe:
         return own_picture(Path(picture), mask, saliency, recipe, scenario)
     if mask or saliency:
         raise UserError(f"--mask and --saliency go with a picture file; {picture} is none.")
-    return data_picture(recipe.source(), picture)
+    return data_picture(recipe.splits(), picture)
 
 
 def own_picture(path: Path, mask: Path | None, saliency: Path | None, recipe: Recipe, scenario: Scenario) -> Subject:
@@ -130,33 +129,33 @@ def mask_reader(recipe: Recipe, scenario: Scenario) -> MaskReader:
     """The run's own way to read masks, by color for example. Where its data is gone or another, by index."""
     by_index = IndexMasks(len(scenario.data_classes))
     try:
-        source = recipe.data.build()
+        splits = recipe.data.build()
     except UserError:
         return by_index
-    if source.classes != scenario.data_classes or not isinstance(source.train, FileSplit):
+    if splits.classes != scenario.data_classes or not isinstance(splits.train, FileDataset):
         return by_index
-    own = source.train.read_mask
+    own = splits.train.read_mask
     return own if isinstance(own, (IndexMasks, ColorMasks)) else by_index  # COCO's are of its own pictures alone
 
 
-def data_picture(source: Source, name: str) -> Subject:
+def data_picture(splits: DatasetSplits, name: str) -> Subject:
     """A picture of the run's data set: train/NAME, val/NAME, or NAME, which is looked for in val first."""
     split, slash, rest = name.partition("/")
-    chosen: list[tuple[str, Split, str]] = [(key, source.split(key), name) for key in ("val", "train")]
+    chosen: list[tuple[str, Dataset, str]] = [(key, splits.split(key), name) for key in ("val", "train")]
     if slash and split in ("train", "val"):
-        chosen = [(split, source.split(split), rest), *chosen]
+        chosen = [(split, splits.split(split), rest), *chosen]
     for key, pictures, wanted in chosen:
         if wanted in pictures.names:
             index = list(pictures.names).index(wanted)
             image, mask, salient = pictures.image(index), pictures.mask(index), pictures.saliency(index)
             return _equal_sizes(f"{key}/{wanted}", image, mask, salient)
     raise UserError(
-        f'no picture "{name}": it is no file, and no name in the run\'s data, such as val/{source.val.names[0]}.'
+        f'no picture "{name}": it is no file, and no name in the run\'s data, such as val/{splits.val.names[0]}.'
     )
 
 
 def _equal_sizes(name: str, image: NDArray[np.uint8], mask: NDArray[np.uint8], salient: NDArray[np.bool_]) -> Subject:
-    require_equal(name, image=image, mask=mask, saliency_map=salient)
+    require_same_size(name, image=image, mask=mask, saliency_map=salient)
     return Subject(name, image, mask, salient)
 
 

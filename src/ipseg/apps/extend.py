@@ -12,9 +12,8 @@ from typing import Any
 
 from ipseg.apps.extend_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
 from ipseg.apps.extend_report import measure_extension
-from ipseg.data.memory import ReplayMemory
-from ipseg.data.memory_io import load_memory, move_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import ReplayMemory, load_memory, move_memory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.files import whole_or_nothing, write_json
@@ -62,14 +61,14 @@ def extend(
         else:
             require_learnable(plan)
             begin(plan, out, memory=memory)
-        run_recipe(plan.recipe, out, resume=True, source=plan.source, quiet=quiet)
+        run_recipe(plan.recipe, out, resume=True, splits=plan.splits, quiet=quiet)
         extension = measure_extension(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
     report = {
         "version": VERSION,
         "from": str(run),
         "new": list(plan.scenario.steps[-1].new),
         "old": list(plan.scenario.steps[-1].old),
-        "pictures": len(StepDataset(plan.source.train, plan.scenario, plan.scenario.steps[-1])),
+        "pictures": len(StepDataset(plan.splits.train, plan.scenario, plan.scenario.steps[-1])),
         **extension,
     }
     write_json(out / "extend.json", report)
@@ -97,10 +96,10 @@ def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     )
     with whole_or_nothing(out) as partial:
         folder = RunFolder(partial)
-        folder.learns_from(left_open(plan.source.train))
+        folder.learns_from(left_open(plan.splits.train))
         folder.create(plan.recipe, plan.scenario)
         folder.take_from(plan.base, plan.steps, memory=False)
-        move_memory(remembered, folder.step(last) / "memory", [plan.source.train, plan.source.val])
+        move_memory(remembered, folder.step(last) / "memory", [plan.splits.train, plan.splits.val])
         folder.write_results(summarize(plan.recipe, folder, plan.scenario))
 
 

@@ -11,8 +11,8 @@ import torch
 
 from ipseg.apps.evaluate import pictures_of
 from ipseg.config import Settings, override
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.registry import data_config
-from ipseg.data.source import Source
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import EXTENDED, Scenario
@@ -47,7 +47,7 @@ class Plan:
     steps: int
     """Of the base."""
     recipe: Recipe
-    source: Source
+    splits: DatasetSplits
     scenario: Scenario
     note: str
     """What a person should know who inherits epochs; mostly nothing."""
@@ -85,11 +85,11 @@ def make_plan(
             f"--set {', '.join(oracle)}: that takes annotations of old classes, and {data} need not have them. "
             "An upper bound cannot learn one more class; leave the setting as it was."
         )
-    source = recipe.source()  # without what is held out
-    scenario = recipe.scenario.build(source.name, source.classes)
-    dataset = StepDataset(source.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
+    splits = recipe.splits()  # without what is held out
+    scenario = recipe.scenario.build(splits.name, splits.classes)
+    dataset = StepDataset(splits.train, scenario, scenario.steps[-1])  # raises where no picture holds a new class
     recipe, note = long_enough(recipe, dataset.step.index, len(dataset), assignments, begun)
-    return Plan(base, len(learned.steps), recipe, source, scenario, note)
+    return Plan(base, len(learned.steps), recipe, splits, scenario, note)
 
 
 def long_enough(
@@ -186,17 +186,17 @@ def _key(assignment: str) -> str:
     return assignment.partition("=")[0].strip()
 
 
-def validation(plan: Plan, path: Path | None) -> tuple[Source, bool]:
+def validation(plan: Plan, path: Path | None) -> tuple[DatasetSplits, bool]:
     """The pictures to measure on, and whether they are validation pictures of the new data or of the old run."""
     if path is None:
-        return plan.source, True
-    source, own = pictures_of(path, plan.recipe, make_recipe(plan.base.settings()))
-    if not set(plan.scenario.order) & set(source.classes):
+        return plan.splits, True
+    splits, own = pictures_of(path, plan.recipe, make_recipe(plan.base.settings()))
+    if not set(plan.scenario.order) & set(splits.classes):
         raise UserError(
             f"--val {path} has none of the classes {', '.join(plan.scenario.order)}. "
-            f"It has {', '.join(source.classes)}."
+            f"It has {', '.join(splits.classes)}."
         )
-    return source, own
+    return splits, own
 
 
 # ---- what is there ----------------------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.data.memory import ReplayMemory
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset, Source
+from ipseg.data.dataset import DatasetSplits, EmptyDataset
+from ipseg.data.memory import ReplayMemory, load_memory
 from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
 from ipseg.methods.base import Method
@@ -42,7 +41,7 @@ LEAST_IOU = 0.05
 
 
 def measure_extension(
-    folder: RunFolder, recipe: Recipe, scenario: Scenario, source: Source, *, own_split: bool, quiet: bool
+    folder: RunFolder, recipe: Recipe, scenario: Scenario, splits: DatasetSplits, *, own_split: bool, quiet: bool
 ) -> dict[str, Any]:
     """The model before the last step beside the one after it, on remembered pictures and on those of the source.
 
@@ -52,10 +51,10 @@ def measure_extension(
     before, after = scenario.steps[-2:]
     models = [restore(recipe, folder, scenario, step.index, device) for step in (before, after)]
     memory = load_memory(folder.step(before.index) / "memory", EmptyDataset())
-    theirs = replace(scenario, data_classes=source.classes)  # mask values follow the data that is read
+    theirs = replace(scenario, data_classes=splits.classes)  # mask values follow the data that is read
     with silence(wanted=quiet):
         results = [
-            measure(model, recipe, source, theirs, step, DistributedContext(device))
+            measure(model, recipe, splits, theirs, step, DistributedContext(device))
             for model, step in zip(models, (before, after), strict=True)
         ]
     own = folder.result(after.index).iou
@@ -65,7 +64,7 @@ def measure_extension(
         | {
             "pictures": results[1].images,
             "own_split": own_split,
-            "not_annotated": [name for name in after.seen if name not in source.classes],
+            "not_annotated": [name for name in after.seen if name not in splits.classes],
         },
         "new_in_data": mean(own[name] for name in after.new),
         "not_learned": [name for name in after.new if (value := own[name]) is not None and value < LEAST_IOU],
@@ -95,7 +94,7 @@ def on_memory(
         "pixels_kept": _share(int(moves.diagonal()[1:].sum()), int(moves[1:].sum())),
         "classes": {
             name: {
-                "pictures": sum(name in entry.classes for entry in memory.entries),
+                "pictures": sum(name in exemplar.classes for exemplar in memory.exemplars),
                 "image_f1": {when: level.f1([i])["both"] for when, level in levels.items()},
                 "pixels_kept": _share(int(moves[i + 1, i + 1]), int(moves[i + 1].sum())),
                 "pixels_to_new": _share(int(moves[i + 1, 1 + len(old) :].sum()), int(moves[i + 1].sum())),

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ipseg.apps.model import as_tensor, inference_recipe
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset, Source, require_equal
+from ipseg.data.dataset import DatasetSplits, EmptyDataset, require_same_size
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, TableRow
 from ipseg.report.page import Gallery, GalleryImage, MemorySummary
@@ -25,7 +25,7 @@ MOST_STEPS = 4
 """Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""
 MOST_REPLAYED = 32
 """Images of a memory that are shown."""
-Choose = Callable[[Source, Scenario], list[int]]
+Choose = Callable[[DatasetSplits, Scenario], list[int]]
 """The indices of validation images."""
 Labels = NDArray[np.uint8]
 
@@ -34,14 +34,14 @@ class SourceCache:
     """Opens every data set once."""
 
     def __init__(self) -> None:
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, DatasetSplits] = {}
 
-    def open(self, recipe: Recipe) -> Source:
+    def open(self, recipe: Recipe) -> DatasetSplits:
         """The data of a recipe; its validation split is the one that the run is measured on."""
         key = repr((recipe.data, recipe.evaluation.held_out))
         if key not in self._sources:
             try:
-                self._sources[key] = recipe.source()
+                self._sources[key] = recipe.splits()
             except (UserError, OSError) as error:
                 raise UserError(f"the data cannot be opened ({brief(error)}).") from error
         return self._sources[key]
@@ -61,14 +61,14 @@ def make_gallery(
         return Gallery(), missing
     _, recipe, learned = next(iter(runs.values()))
     try:
-        source = sources.open(recipe)
-        scenario = replace(learned, data_classes=source.classes)  # mask values follow the data that is read now
+        splits = sources.open(recipe)
+        scenario = replace(learned, data_classes=splits.classes)  # mask values follow the data that is read now
         table = scenario.evaluation_table(scenario.steps[-1])
-        chosen = choose(source, scenario)
-        images = [source.val.image(index) for index in chosen]
-        truths = [table[source.val.mask(index)] for index in chosen]
+        chosen = choose(splits, scenario)
+        images = [splits.val.image(index) for index in chosen]
+        truths = [table[splits.val.mask(index)] for index in chosen]
         for index, image, truth in zip(chosen, images, truths, strict=True):
-            require_equal(source.val.names[index], image=image, mask=truth)
+            require_same_size(splits.val.names[index], image=image, mask=truth)
     except (UserError, OSError) as error:
         return Gallery(), missing | dict.fromkeys(runs, f"{brief(error)}.")
     names, predictions = (BACKGROUND, *scenario.order), {}
@@ -81,7 +81,7 @@ def make_gallery(
     shown = []
     for place, index in enumerate(chosen):
         found = {label: {step: maps[place] for step, maps in steps.items()} for label, steps in predictions.items()}
-        shown.append(GalleryImage(source.val.names[index], images[place], truths[place], found))
+        shown.append(GalleryImage(splits.val.names[index], images[place], truths[place], found))
     return Gallery(names, shown, IGNORE if scenario.unseen == "ignore" else 0), missing
 
 
@@ -120,14 +120,14 @@ def _predict(
     return found
 
 
-def spread_over_data(source: Source, scenario: Scenario, count: int) -> list[int]:
+def spread_over_data(splits: DatasetSplits, scenario: Scenario, count: int) -> list[int]:
     """An image of each of `count` equal parts of the split, for neighbors may be frames of one video.
 
     In each part the one with the classes that were shown least, by its annotation alone; of equal ones the one whose
     smallest class is largest.
     """
-    wanted = {value for value, name in enumerate(source.classes, start=1) if name in scenario.order}
-    presence = [present & wanted for present in source.val.presence()]
+    wanted = {value for value, name in enumerate(splits.classes, start=1) if name in scenario.order}
+    presence = [present & wanted for present in splits.val.class_presence()]
     chosen: list[int] = []
     shown: Counter[int] = Counter()
 
@@ -136,7 +136,7 @@ def spread_over_data(source: Source, scenario: Scenario, count: int) -> list[int
         return sum(2.0 ** -shown[value] for value in presence[index]) - 2 * crowded
 
     def clarity(index: int) -> float:
-        mask = source.val.mask(index)
+        mask = splits.val.mask(index)
         return min((float((mask == value).mean()) for value in presence[index]), default=0.0)
 
     for part in np.array_split(np.arange(len(presence)), min(count, len(presence)) or 1):
@@ -158,7 +158,7 @@ def memory_summary(run: Run, sources: SourceCache, *, images: bool) -> MemorySum
     memory = load_memory(place, EmptyDataset())
     if not len(memory):
         raise UserError("it keeps no images.")
-    classes = {name: sum(name in entry.classes for entry in memory.entries) for name in memory.order}
+    classes = {name: sum(name in exemplar.classes for exemplar in memory.exemplars) for name in memory.order}
     summary = MemorySummary(size=len(memory), classes=classes)
     if not images:
         return replace(summary, note="The images are not shown: --gallery 0 leaves them out.")
@@ -167,15 +167,15 @@ def memory_summary(run: Run, sources: SourceCache, *, images: bool) -> MemorySum
         memory = load_memory(place, sources.open(inference_recipe(RunFolder.open(run.folder))).train)
     except UserError as error:  # copies in the memory need no data
         problem = brief(error)
-        available = [index for index, entry in enumerate(memory.entries) if entry.has_copy()]
+        available = [index for index, exemplar in enumerate(memory.exemplars) if exemplar.has_copy()]
     shown = []
     for index in available[:: -(-len(available) // MOST_REPLAYED) or 1]:
-        entry = memory.entries[index]
+        exemplar = memory.exemplars[index]
         try:
             image = memory.sample(index).image
         except (UserError, OSError):
             continue  # the data has changed since; other images may still be there
-        shown.append((f"{entry.name}: {', '.join(entry.classes) or 'no class'}", image))
+        shown.append((f"{exemplar.name}: {', '.join(exemplar.classes) or 'no class'}", image))
     note = f"{len(shown)} of {len(memory)} images are shown." if shown else f"The images are not shown: {problem}."
     return replace(summary, shown=shown, note="" if len(shown) == len(memory) else note)
 

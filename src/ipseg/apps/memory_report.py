@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.apps.model import finished_step
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import read_json
 from ipseg.training.folder import RunFolder
@@ -26,7 +26,7 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
     if not (place / "manifest.json").is_file():
         raise UserError(f"{run} has no memory after step {index}: it was deleted, or left out of a pack.")
     memory = load_memory(place, EmptyDataset())
-    names = [entry.name for entry in memory.entries]
+    names = [exemplar.name for exemplar in memory.exemplars]
     maps = [place / "saliency" / f"{name}.png" for name in names]
     copies = [file for name in names if (file := place / "images" / f"{name}.png").is_file()]
     labels = [file for name in names if (file := place / "labels" / f"{name}.png").is_file()]
@@ -37,7 +37,7 @@ def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
         "pictures": len(names),
         "size": read_json(place / "manifest.json", "the memory's manifest").get("size"),
         "store": "copy" if copies else "path",
-        "classes": {name: sum(name in entry.classes for entry in memory.entries) for name in memory.order},
+        "classes": {name: sum(name in exemplar.classes for exemplar in memory.exemplars) for name in memory.order},
         "mask_bytes": mask_bytes,
         "uint8_bytes": raw,
         "packed_bytes": sum(-(-count // 8) for count in pixels),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ipseg.config import flat, override, to_dict
-from ipseg.data.pictures import read_image, rgb
+from ipseg.data.image_io import read_image, rgb
 from ipseg.errors import UserError, quoted
 from ipseg.methods.base import Method
 from ipseg.models.network import Encoder

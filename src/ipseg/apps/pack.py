@@ -17,8 +17,8 @@ from typing import Any
 from ipseg.apps.model import finished_step, require_outside
 from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside, require_memory
 from ipseg.config import to_dict
-from ipseg.data.memory_io import load_memory
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import remove_abandoned, replacing
 from ipseg.models.network import ModelConfig
@@ -114,7 +114,7 @@ def _files(folder: Path, remembering: Sequence[str] | None) -> list[str]:
     names = ["step.json", "weights.safetensors"]
     if remembering is not None and (folder / "memory" / "manifest.json").is_file():
         _require_memory(folder / "memory", remembering)
-        remembered = [entry.name for entry in load_memory(folder / "memory", EmptyDataset()).entries]
+        remembered = [exemplar.name for exemplar in load_memory(folder / "memory", EmptyDataset()).exemplars]
         pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images", "labels") for name in remembered]
         names += ["memory/manifest.json", *(name for name in pictures if (folder / name).is_file())]
     for name in names:

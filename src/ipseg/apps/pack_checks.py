@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from ipseg.data.memory_io import load_memory
-from ipseg.data.pictures import read_labels
-from ipseg.data.source import EmptyDataset
+from ipseg.data.dataset import EmptyDataset
+from ipseg.data.image_io import read_labels
+from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import require_version
 from ipseg.parsing import parse_json
@@ -118,7 +118,7 @@ def require_memory(folder: Path, seen: Sequence[str]) -> None:
     memory = load_memory(folder, EmptyDataset())
     if memory.order != tuple(seen):
         raise UserError(f"its memory is of the classes {short(', '.join(memory.order))}, not {', '.join(seen)}.")
-    names = [entry.name for entry in memory.entries]
+    names = [exemplar.name for exemplar in memory.exemplars]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"its memory names {', '.join(twice)} more than once.")
     elsewhere = memory.without_copy()

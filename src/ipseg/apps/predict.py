@@ -14,7 +14,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps.model import Model, Result, as_array, say_posterior
-from ipseg.data.pictures import find_images
+from ipseg.data.image_io import find_images
 from ipseg.errors import FULL, UserError, about_a_place
 from ipseg.files import HEAD, remove_abandoned, replacing, write_text
 from ipseg.report.overlay import legend_entries, overlay, with_legend

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from ipseg.config import build, override, to_dict
-from ipseg.data.filed import FileSplit, require_inside
-from ipseg.data.pictures import read_image
+from ipseg.data.file_dataset import FileDataset, require_inside
+from ipseg.data.image_io import read_image
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError, require_between, unknown
 from ipseg.files import remove_abandoned, replacing
@@ -76,10 +76,10 @@ def wanted_maps(data: Path, kind: str, out: Path | None = None, changes: Sequenc
             out.mkdir(parents=True, exist_ok=True)
     # maps that are missing are no mistake here; and a folder may be called like a setting: all, none, ...
     values["saliency"] = "none" if out is None else str(out.resolve())
-    source = cast(Any, data_config(values)).open()
+    splits = cast(Any, data_config(values)).open()
     images, folders = {}, []
-    for split in (cast(FileSplit, source.train), cast(FileSplit, source.val)):
-        maps = split.maps
+    for split in (cast(FileDataset, splits.train), cast(FileDataset, splits.val)):
+        maps = split.saliency_source
         if out is not None:
             _require_apart(out, maps.folder, split)
         folders.append(maps.folder)
@@ -109,7 +109,7 @@ def write_maps(wanted: Wanted, detect: Detector, *, quiet: bool = False) -> Writ
     return done
 
 
-def _require_apart(out: Path, maps: Path, split: FileSplit) -> None:
+def _require_apart(out: Path, maps: Path, split: FileDataset) -> None:
     """Raise if maps would lie among the pictures or masks: they would be taken for more of them, or masks for maps."""
     for folder in (split.images.folder, split.masks.folder):
         own, there = folder.resolve(), maps.resolve()

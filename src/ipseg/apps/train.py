@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ipseg.config import to_dict, to_yaml
-from ipseg.data.filed import FileSplit
+from ipseg.data.file_dataset import FileDataset
 from ipseg.errors import UserError
 from ipseg.training.folder import RunFolder
 from ipseg.training.idle import idle
@@ -53,17 +53,17 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan
         place = RunFolder.check(folder, recipe, resume=resume)
         downloads = recipe.model.backbone.weights == "imagenet"
         method = recipe.method.build(recipe.model, pretrained=not downloads)
-        source = recipe.source()
-        scenario = recipe.scenario.build(source.name, source.classes)
+        splits = recipe.splits()
+        scenario = recipe.scenario.build(splits.name, splits.classes)
         place.require_fitting(scenario)
-        place.learns_from(left_open(source.train))
+        place.learns_from(left_open(splits.train))
         method.begin_step(scenario.steps[0])
         base = to_be_taken(recipe, scenario, place)
     except UserError as error:
         return Plan("\n".join(lines), error)
-    if isinstance(source.train, FileSplit):
-        lines.append(f"# Saliency: {source.train.maps}.")
-    counts = scenario.images_per_step(source.train.presence())
+    if isinstance(splits.train, FileDataset):
+        lines.append(f"# Saliency: {splits.train.saliency_source}.")
+    counts = scenario.images_per_step(splits.train.class_presence())
     for step, count in zip(scenario.steps, counts, strict=True):
         length = f"{recipe.training.iterations(step.index, count)} iterations" if count else "nothing to learn from"
         how = f"taken from {recipe.init}" if base and step.index < base.steps else f"{count} pictures, {length}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ipseg.data.filed import Files, FileSplit, checked_names, complete, require_folders
-from ipseg.data.maps import Maps, SaliencySetting
-from ipseg.data.masks import IndexMasks
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
+from ipseg.data.file_dataset import FileDataset, Files, checked_names, require_complete, require_folders
+from ipseg.data.image_io import IndexMasks
+from ipseg.data.saliency_source import SaliencySetting, SaliencySource
 from ipseg.scenario.catalog import ADE
 
 TREE = """\
@@ -35,25 +35,27 @@ class AdeConfig(SaliencySetting):
     """What mask value 0, all other things, is. background: trained and counted as a class (as SSUL and PLOP do).
     ignore: neither trained on nor counted (as MiB measures)."""
 
-    def build(self) -> Source:
+    def build(self) -> DatasetSplits:
         """The data set, every file in its place. Pixels are read when they are needed."""
         require_folders(Path(self.path).expanduser(), ("annotations/training", "annotations/validation"), "ade", TREE)
-        return complete(self.open(), TREE)
+        return require_complete(self.open(), TREE)
 
-    def open(self) -> Source:
+    def open(self) -> DatasetSplits:
         """The same with pictures or the validation part missing: masks alone tell which classes are where."""
         root = Path(self.path).expanduser()
         require_folders(root, ("annotations/training",), "ade", TREE)
         train, val = self._split(root, "training"), root / "annotations" / "validation"
-        return Source(self.name, ADE, train, self._split(root, "validation") if val.is_dir() else train.having([]))
+        return DatasetSplits(
+            self.name, ADE, train, self._split(root, "validation") if val.is_dir() else train.having([])
+        )
 
-    def _split(self, root: Path, part: str) -> FileSplit:
+    def _split(self, root: Path, part: str) -> FileDataset:
         masks = Files.below(root / "annotations" / part, root, (".png",))
-        return FileSplit(
+        return FileDataset(
             checked_names(sorted(masks.paths), str(masks.folder), TREE),
             ADE,
             images=Files.below(root / "images" / part, root),
             masks=masks,
             read_mask=IndexMasks(len(ADE), zero_ignored=self.other == "ignore"),
-            maps=Maps.chosen(self.saliency, root, "saliency_map", part),
+            saliency_source=SaliencySource.chosen(self.saliency, root, "saliency_map", part),
         )

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipseg.data.source import Image, Mask, Saliency
+from ipseg.data.dataset import Image, Mask, Saliency
 
 
 @dataclass(frozen=True)

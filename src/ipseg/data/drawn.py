@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ipseg.data.parallel import on_all_cores
+from ipseg.data.dataset import DatasetSplits, Image, Mask, Saliency, present_classes
+from ipseg.data.parallel import parallel_map
 from ipseg.data.scenes.classes import class_names
 from ipseg.data.scenes.draw import Scene, draw
-from ipseg.data.source import Image, Mask, Saliency, Source, present
 from ipseg.errors import require_at_least, require_between
 
 FIRST_VALIDATION = 1_000_000  # training and validation never draw the same picture
@@ -44,15 +44,15 @@ class ScenesConfig:
         require_at_least("data.val", self.val, 1)
         require_at_least("data.seed", self.seed, 0)
 
-    def build(self) -> Source:
+    def build(self) -> DatasetSplits:
         """Nothing is drawn before it is asked for."""
         train, val = (
-            DrawnSplit(self, first, count) for first, count in ((0, self.train), (FIRST_VALIDATION, self.val))
+            DrawnDataset(self, first, count) for first, count in ((0, self.train), (FIRST_VALIDATION, self.val))
         )
-        return Source("scenes", class_names(self.classes), train, val)
+        return DatasetSplits("scenes", class_names(self.classes), train, val)
 
 
-class DrawnSplit:
+class DrawnDataset:
     """A run of drawn pictures. All of them fit in memory: 80 kB each at 128 pixels."""
 
     def __init__(self, config: ScenesConfig, first: int, count: int) -> None:
@@ -83,11 +83,11 @@ class DrawnSplit:
         return self._scene(index).saliency
 
     @cached_property
-    def _presence(self) -> list[frozenset[int]]:
+    def _class_presence(self) -> list[frozenset[int]]:
         missing = [index for index in range(len(self.names)) if index not in self._drawn]
-        self._drawn |= zip(missing, on_all_cores(self._draw, missing, "drawing scenes"), strict=True)
-        return [present(self.mask(index)) for index in range(len(self.names))]
+        self._drawn |= zip(missing, parallel_map(self._draw, missing, "drawing scenes"), strict=True)
+        return [present_classes(self.mask(index)) for index in range(len(self.names))]
 
-    def presence(self) -> list[frozenset[int]]:
+    def class_presence(self) -> list[frozenset[int]]:
         """Drawn once, then remembered."""
-        return self._presence
+        return self._class_presence

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipseg.data.filed import (
+from ipseg.data.dataset import DatasetSplits
+from ipseg.data.file_dataset import (
+    FileDataset,
     Files,
-    FileSplit,
     MaskReader,
-    complete,
     read_lines,
     read_names,
+    require_complete,
     require_files,
     require_folders,
 )
-from ipseg.data.maps import Maps, SaliencyFrom, SaliencySetting
-from ipseg.data.masks import Color, ColorMasks, IndexMasks
-from ipseg.data.source import Source
+from ipseg.data.image_io import Color, ColorMasks, IndexMasks
+from ipseg.data.saliency_source import SaliencyFrom, SaliencySetting, SaliencySource
 from ipseg.errors import UserError, require_between
 from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
@@ -56,40 +56,40 @@ class FolderConfig(SaliencySetting):
     def __post_init__(self) -> None:
         require_between("data.val_share", self.val_share, 0, 0.9)
 
-    def build(self) -> Source:
+    def build(self) -> DatasetSplits:
         """The data set, every file in its place. Pixels are read when they are needed."""
-        return complete(self.open(), TREE)
+        return require_complete(self.open(), TREE)
 
-    def open(self) -> Source:
+    def open(self) -> DatasetSplits:
         """The same with pictures missing: masks alone tell which classes are where."""
         root = Path(self.path).expanduser()
         whole = _every_picture(root, self.saliency)
         train, val = _listed(root) or _shared_out(root, whole.names, self.val_share)
-        return Source(self.name, tuple(whole.classes), whole.having(train), whole.having(val))
+        return DatasetSplits(self.name, tuple(whole.classes), whole.having(train), whole.having(val))
 
-    def measured(self) -> Source:
+    def measured(self) -> DatasetSplits:
         """Pictures to measure on alone: those of val.txt, all where there are no lists. Maps need not be there."""
         root = Path(self.path).expanduser()
         whole, lists = _every_picture(root, self.saliency), _listed(root)
         split = whole.having(lists[1]) if lists else whole
         require_files(split, "val", TREE)
-        return Source(self.name, tuple(whole.classes), split, split)
+        return DatasetSplits(self.name, tuple(whole.classes), split, split)
 
 
-def _every_picture(root: Path, saliency: SaliencyFrom) -> FileSplit:
+def _every_picture(root: Path, saliency: SaliencyFrom) -> FileDataset:
     """All that has a mask."""
     require_folders(root, ("masks",), "folder", TREE)
     classes, reader = _classes(root)
     masks = Files.below(root / "masks", root, (".png",))
     if not masks.paths:
         raise UserError(f"{masks.folder} holds no .png. Expected:\n{TREE}")
-    return FileSplit(
+    return FileDataset(
         sorted(masks.paths),
         classes,
         images=Files.below(root / "images", root),
         masks=masks,
         read_mask=reader,
-        maps=Maps.chosen(saliency, root, "saliency"),
+        saliency_source=SaliencySource.chosen(saliency, root, "saliency"),
     )
 
 

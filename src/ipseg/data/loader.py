@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.data.augment import Size, apply_transform
 from ipseg.data.batch import BatchPlan, Sample, StepBatch
 from ipseg.data.memory import ReplayMemory
-from ipseg.data.packed import PackedImages, cat, pack
 from ipseg.data.sampler import ALONE, BatchRows, Shard, StepSampler
 from ipseg.data.step_dataset import StepDataset
+from ipseg.data.transforms import PackedImages, Size, apply_transform, cat, pack
 
 T = TypeVar("T")
 R = TypeVar("R")

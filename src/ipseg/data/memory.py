@@ -1,25 +1,28 @@
 """The replay memory M: a few images of the past, with an image label and a saliency map.
 
 Pixel annotations are stored only for methods that replay them (`annotated`, `sampled`), and then those alone that the
-step had which stored the image, or one since. On disk: data/memory_io.py.
+step had which stored the image, or one since. On disk: data/memory.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 from ipseg.data.batch import Sample
-from ipseg.data.pictures import read_image, read_labels
-from ipseg.data.source import Mask, Split, position
+from ipseg.data.dataset import Dataset, Mask, index_of
+from ipseg.data.image_io import read_image, read_labels
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, require_at_least
+from ipseg.files import read_json, replacing, write_json
 
 MemLabels = Literal["annotated", "sampled", "current", "all_seen"]
 """What a replayed image's labels hold: those of all steps that showed it since it was stored, of the step that stored
@@ -41,7 +44,7 @@ class MemoryConfig:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Exemplar:
     """One stored image."""
 
     name: str
@@ -86,21 +89,21 @@ class LabelPolicy:
         again = dataset is not None and labels in ("annotated", "current")
         self._shown_again = {dataset.name(i): i for i in range(len(dataset))} if dataset is not None and again else {}
 
-    def labels_of(self, entry: Entry, shape: tuple[int, ...]) -> Mask:
+    def labels_of(self, exemplar: Exemplar, shape: tuple[int, ...]) -> Mask:
         """Learned indices, which a class keeps forever; 0 where nothing may be known. `all_seen` is `full` instead."""
         labels: Mask | None = np.zeros(shape, dtype=np.uint8)
         if self.labels in ("annotated", "sampled"):
-            labels = entry.stored_labels()
+            labels = exemplar.stored_labels()
         if labels is None:
             raise UserError(
-                f"memory: {entry.name} was stored without its pixel labels, which method.mem_labels: {self.labels} "
+                f"memory: {exemplar.name} was stored without its pixel labels, which method.mem_labels: {self.labels} "
                 "replays. Learn the steps before with the same setting, or set it to current."
             )
         if labels.shape != shape:
-            raise UserError(f"memory: the labels of {entry.name} are not of the size of its picture.")
-        if entry.name in self._shown_again:
+            raise UserError(f"memory: the labels of {exemplar.name} are not of the size of its picture.")
+        if exemplar.name in self._shown_again:
             assert self._dataset is not None
-            labels = with_new_labels(entry, labels, self._dataset.sample(self._shown_again[entry.name]).labels)
+            labels = with_new_labels(exemplar, labels, self._dataset.sample(self._shown_again[exemplar.name]).labels)
         return labels
 
 
@@ -108,48 +111,195 @@ class ReplayMemory:
     """Stored images, readable without the annotations they once had."""
 
     def __init__(
-        self, entries: Sequence[Entry], split: Split, order: Sequence[str], policy: LabelPolicy | None = None
+        self, exemplars: Sequence[Exemplar], split: Dataset, order: Sequence[str], policy: LabelPolicy | None = None
     ) -> None:
-        self.entries, self.split, self.order = tuple(entries), split, tuple(order)
+        self.exemplars, self.split, self.order = tuple(exemplars), split, tuple(order)
         self.policy = policy or LabelPolicy()
         self._samples: dict[int, Sample] = {}  # few and often used
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.exemplars)
 
     def sample(self, index: int) -> Sample:
         """The image with its stored saliency map and image label, and labels as the policy says."""
         if index not in self._samples:
-            self._samples[index] = self._read(self.entries[index])
+            self._samples[index] = self._read(self.exemplars[index])
         return self._samples[index]
 
-    def _read(self, entry: Entry) -> Sample:
-        assert entry.folder is not None
-        file, in_data = f"{entry.name}.png", partial(position, self.split, entry.name)
-        image = read_image(entry.folder / "images" / file) if entry.has_copy() else self.split.image(in_data())
-        salient = read_labels(entry.folder / "saliency" / file) > 0
-        _require_size(entry, salient.shape, image.shape[:2])
+    def _read(self, exemplar: Exemplar) -> Sample:
+        assert exemplar.folder is not None
+        file, in_data = f"{exemplar.name}.png", partial(index_of, self.split, exemplar.name)
+        image = read_image(exemplar.folder / "images" / file) if exemplar.has_copy() else self.split.image(in_data())
+        salient = read_labels(exemplar.folder / "saliency" / file) > 0
+        _require_size(exemplar, salient.shape, image.shape[:2])
         full = None if self.policy.oracle is None else self.policy.oracle[self.split.mask(in_data())]
         if full is not None:
-            _require_size(entry, salient.shape, full.shape)
-        stored = np.array([name in entry.classes for name in self.order])
-        return Sample(image, self.policy.labels_of(entry, salient.shape), salient, stored, full)
+            _require_size(exemplar, salient.shape, full.shape)
+        stored = np.array([name in exemplar.classes for name in self.order])
+        return Sample(image, self.policy.labels_of(exemplar, salient.shape), salient, stored, full)
 
     def without_copy(self) -> list[str]:
         """The images that only the data set has."""
-        return [entry.name for entry in self.entries if not entry.has_copy()]
+        return [exemplar.name for exemplar in self.exemplars if not exemplar.has_copy()]
 
 
-def with_new_labels(entry: Entry, stored: Mask, now: Mask) -> Mask:
+def with_new_labels(exemplar: Exemplar, stored: Mask, now: Mask) -> Mask:
     """Labels that an image was stored with, and where they say nothing those of the step that shows it again."""
-    _require_size(entry, stored.shape, now.shape)
+    _require_size(exemplar, stored.shape, now.shape)
     both: Mask = np.where(stored == 0, now, stored)
     return both
 
 
-def _require_size(entry: Entry, stored: tuple[int, ...], now: tuple[int, ...]) -> None:
+def _require_size(exemplar: Exemplar, stored: tuple[int, ...], now: tuple[int, ...]) -> None:
     if stored != now:
         raise UserError(
-            f"memory: {entry.name} is no longer of the size it had when it was stored ({stored[1]}x{stored[0]}, now "
+            f"memory: {exemplar.name} is no longer of the size it had when it was stored ({stored[1]}x{stored[0]}, now "
             f"{now[1]}x{now[0]}). Bring back the data as it was, or begin another run."
         )
+
+
+VERSION = 1
+
+
+def save_memory(
+    memory: ReplayMemory, folder: Path, dataset: StepDataset, config: MemoryConfig, labels: MemLabels | None = None
+) -> None:
+    """Write it after the step of a dataset. `labels`: what will be replayed; without it no labels are stored."""
+    folder.mkdir(exist_ok=True)  # not its parents: a run that was removed meanwhile must not begin to exist again
+    new = {dataset.name(i): i for i in range(len(dataset))}
+    for index, exemplar in enumerate(memory.exemplars):
+        sample = dataset.sample(new[exemplar.name]) if exemplar.folder is None else memory.sample(index)
+        had = sample.labels if exemplar.folder is None else exemplar.stored_labels()
+        if labels == "annotated" and had is not None and exemplar.name in new:
+            had = with_new_labels(exemplar, had, dataset.sample(new[exemplar.name]).labels)
+        _write_entry(
+            folder,
+            exemplar.name,
+            sample.salient,
+            image=sample.image if config.store == "copy" else None,
+            labels=had if labels in ("annotated", "sampled") else None,
+        )
+    _write_manifest(folder, memory.exemplars, memory.order, config)
+
+
+def move_memory(memory: ReplayMemory, folder: Path, coming: Sequence[Dataset]) -> None:
+    """Write it with copies of its images, so that it no longer needs its data set.
+
+    Where a split of the data that comes next has another image of the same name, the stored one gets a new name. One
+    that comes again keeps its name, by which the next step finds what it annotates there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    theirs = [{name: place for place, name in enumerate(split.names)} for split in coming]
+    used, moved = {*chain(*theirs), *(exemplar.name for exemplar in memory.exemplars)}, []
+    for index, exemplar in enumerate(memory.exemplars):
+        new, sample = exemplar, memory.sample(index)
+        having = [
+            (split, own[exemplar.name]) for split, own in zip(coming, theirs, strict=True) if exemplar.name in own
+        ]
+        if not all(np.array_equal(split.image(place), sample.image) for split, place in having):
+            while new.name in used:
+                new = replace(new, name=f"old/{new.name}")
+            used.add(new.name)
+        _write_entry(folder, new.name, sample.salient, image=sample.image, labels=exemplar.stored_labels())
+        moved.append(new)
+    _write_manifest(folder, moved, memory.order, MemoryConfig(size=len(moved), store="copy"))
+
+
+def load_memory(folder: Path, split: Dataset, policy: LabelPolicy | None = None) -> ReplayMemory:
+    """Read a manifest, checked. `split` gives the images of which there is no copy."""
+    path = folder / "manifest.json"
+    manifest = read_json(path, "the memory's manifest", VERSION)
+    try:
+        order = [str(name) for name in manifest["order"]]
+        exemplars = [_read_entry(exemplar, order, folder, path) for exemplar in manifest["entries"]]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"the memory's manifest is damaged: {path} ({error!r}).") from error
+    return ReplayMemory(exemplars, split, order, policy)
+
+
+def _write_entry(
+    folder: Path, name: str, salient: NDArray[np.bool_], *, image: NDArray[np.uint8] | None, labels: Mask | None
+) -> None:
+    for kind, array in (("saliency", salient), ("images", image), ("labels", labels)):
+        if array is not None:
+            path = folder / kind / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary:  # saliency takes one bit a pixel
+                Pillow.fromarray(array).save(temporary, format="PNG")
+
+
+def _write_manifest(folder: Path, exemplars: Sequence[Exemplar], order: Sequence[str], config: MemoryConfig) -> None:
+    listed = [
+        {
+            "name": exemplar.name,
+            "step": exemplar.step,
+            "classes": list(exemplar.classes),
+            "multi_hot": [int(name in exemplar.classes) for name in order],
+            "guessed": list(exemplar.guessed),
+        }
+        for exemplar in exemplars
+    ]
+    write_json(
+        folder / "manifest.json", {"version": VERSION, **asdict(config), "order": list(order), "entries": listed}
+    )
+
+
+def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Exemplar:
+    name, classes, guessed = str(data["name"]), tuple(data["classes"]), tuple(data.get("guessed", ()))
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise UserError(f'the memory\'s manifest names "{name}", which leaves its folder: {path}.')
+    known = set(guessed) <= set(classes) <= set(order)
+    if not known or data["multi_hot"] != [int(name in classes) for name in order]:
+        raise UserError(f"the memory's manifest contradicts itself about {name}: {path}.")
+    if not isinstance(data["step"], int):
+        raise TypeError(f"step {data['step']!r}")
+    return Exemplar(name, classes, data["step"], folder, guessed)
+
+
+def select_exemplars(
+    exemplars: Iterable[Exemplar], classes: Sequence[str], size: int, rng: np.random.Generator
+) -> list[Exemplar]:
+    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
+
+    If there are more classes than places, one of each of as many as there are places.
+
+    Annotated ones count: a class that the model takes for others would have its places filled with these. Then the
+    memory is filled at random. No picture is taken twice.
+    """
+    pool = {exemplar.name: exemplar for exemplar in exemplars}
+    shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
+    quota = max(1, size // len(classes))
+    chosen: dict[str, Exemplar] = {}
+    for wanted in rng.permutation(list(classes)):
+        having = sum(wanted in exemplar.annotated for exemplar in chosen.values())
+        more = [exemplar for exemplar in shuffled if wanted in exemplar.annotated and exemplar.name not in chosen]
+        chosen |= {exemplar.name: exemplar for exemplar in more[: max(0, min(quota - having, size - len(chosen)))]}
+    rest = [exemplar for exemplar in shuffled if exemplar.name not in chosen]
+    return [*chosen.values(), *rest[: size - len(chosen)]]
+
+
+def update_memory(
+    memory: ReplayMemory,
+    view: StepDataset,
+    config: MemoryConfig,
+    seed: int,
+    old_classes: Callable[[Sample], Iterable[str]],
+) -> ReplayMemory:
+    """The memory after a step: old entries and the step's pictures compete for its places.
+
+    `old_classes` tells which classes of earlier steps the model sees in a picture: their annotations are not there.
+    """
+    step, order = view.step, view.step.seen
+    at = {view.name(i): i for i in range(len(view))}
+    candidates = {name: Exemplar(name, view.classes_in(i), step.index) for name, i in at.items()}
+    for exemplar in memory.exemplars:  # one that this step shows again has its new classes annotated now
+        own = candidates[exemplar.name].classes if exemplar.name in candidates else ()
+        candidates[exemplar.name] = replace(exemplar, classes=(*exemplar.classes, *own))
+    rng = np.random.default_rng([seed, step.index])
+    chosen = select_exemplars(candidates.values(), order, config.size, rng) if config.size else []
+    for i, exemplar in enumerate(chosen):
+        if exemplar.folder is None:
+            seen = set(old_classes(view.sample(at[exemplar.name])))
+            classes = tuple(name for name in order if name in seen or name in exemplar.classes)
+            chosen[i] = replace(exemplar, classes=classes, guessed=tuple(name for name in classes if name in seen))
+    return ReplayMemory(chosen, memory.split, order)

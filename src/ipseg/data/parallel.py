@@ -26,7 +26,7 @@ PATIENCE = 2.0
 FORKS = platform.system() == "Linux"  # elsewhere a forked process may crash in the system's own libraries
 
 
-def on_all_cores(work: Callable[[T], R], items: Sequence[T], title: str, *, workers: int | None = None) -> list[R]:
+def parallel_map(work: Callable[[T], R], items: Sequence[T], title: str, *, workers: int | None = None) -> list[R]:
     """The result of each item, in their order. `work` must not raise for what it can report instead."""
     workers = workers or _cores()
     found: list[R] = []

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ipseg.data.augment import AugmentParams, Resize
 from ipseg.data.batch import BatchPlan
+from ipseg.data.transforms import AugmentParams, Resize
 
 EPOCH = 1 << 31
 """Seeds of epochs end in this and the epoch, those of batches in the iteration: the two never meet."""

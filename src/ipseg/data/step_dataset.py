@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipseg.data.batch import Sample
-from ipseg.data.source import Split, require_equal
+from ipseg.data.dataset import Dataset, require_same_size
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, Step
 
@@ -14,7 +14,7 @@ class StepDataset:
     `oracle` lets old ones through beside the step's own, for upper bounds that say so in their results.
     """
 
-    def __init__(self, split: Split, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
+    def __init__(self, split: Dataset, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
         self.split, self.scenario, self.step = split, scenario, step
         missing = [name for name in step.new if name not in scenario.data_classes]
         if missing:
@@ -22,7 +22,7 @@ class StepDataset:
                 f"step {step.index} of {scenario.name} learns {', '.join(missing)}, which the data does not have; "
                 f"its classes are {', '.join(scenario.data_classes)}."
             )
-        self._present = split.presence()
+        self._present = split.class_presence()
         self.indices = [i for i, found in enumerate(self._present) if scenario.selects(step, found)]
         if not self.indices:
             raise UserError(
@@ -40,7 +40,7 @@ class StepDataset:
         """The picture at a position of the view, with this step's labels."""
         index = self.indices[position]
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
-        require_equal(self.split.names[index], image=image, mask=mask, saliency_map=salient)
+        require_same_size(self.split.names[index], image=image, mask=mask, saliency_map=salient)
         full = None if self._oracle is None else self._oracle[mask]
         return Sample(image, self._labels[mask], salient, full=full)
 

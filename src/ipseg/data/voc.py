@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipseg.data.filed import Files, FileSplit, checked_names, complete, read_names, require_folders
-from ipseg.data.maps import Maps, SaliencySetting
-from ipseg.data.masks import IndexMasks
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
+from ipseg.data.file_dataset import FileDataset, Files, checked_names, read_names, require_complete, require_folders
+from ipseg.data.image_io import IndexMasks
+from ipseg.data.saliency_source import SaliencySetting, SaliencySource
 from ipseg.scenario.catalog import VOC
 
 AUG = "SegmentationClassAug"
@@ -41,26 +41,26 @@ class VocConfig(SaliencySetting):
     val: str = "val"
     """List of the validation pictures."""
 
-    def build(self) -> Source:
+    def build(self) -> DatasetSplits:
         """The data set, every file in its place. Pixels are read when they are needed."""
         require_folders(Path(self.path).expanduser(), (self._masks, LISTS), "voc", TREE)
-        return complete(self.open(), TREE)
+        return require_complete(self.open(), TREE)
 
-    def open(self) -> Source:
+    def open(self) -> DatasetSplits:
         """The same with pictures and lists missing: masks alone tell which classes are where."""
         root = Path(self.path).expanduser()
         require_folders(root, (self._masks,), "voc", TREE)
         masks = Files.below(root / self._masks, root, (".png",))
         names, val = self._names(root, masks)
-        split = FileSplit(
+        split = FileDataset(
             names,
             VOC,
             images=Files.below(root / "JPEGImages", root),
             masks=masks,
             read_mask=IndexMasks(len(VOC)),
-            maps=Maps.chosen(self.saliency, root, "saliency_map"),
+            saliency_source=SaliencySource.chosen(self.saliency, root, "saliency_map"),
         )
-        return Source(self.name, VOC, split, split.having(val))
+        return DatasetSplits(self.name, VOC, split, split.having(val))
 
     def _names(self, root: Path, masks: Files) -> tuple[list[str], list[str]]:
         lists, train = root / LISTS, self.train

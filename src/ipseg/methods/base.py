@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from ipseg.config import to_dict
 from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.dataset import DataConfig
 from ipseg.data.memory import MemLabels
-from ipseg.data.source import DataConfig
 from ipseg.methods.labels import classes_present
 from ipseg.models.freezing import set_mode, trainable
 from ipseg.models.network import ModelConfig

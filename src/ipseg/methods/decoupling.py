@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ipseg.data.batch import Batch
-from ipseg.data.source import DataConfig
+from ipseg.data.dataset import DataConfig
 from ipseg.errors import UserError
 from ipseg.methods.base import ParameterGroup
 from ipseg.methods.labels import permanent_labels, temporary_labels

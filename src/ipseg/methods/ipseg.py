@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
-from ipseg.data.source import DataConfig
+from ipseg.data.dataset import DataConfig
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
 from ipseg.methods.decoupling import (

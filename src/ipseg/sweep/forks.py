@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.parallel import FORKS, when_parent_ends
-from ipseg.data.source import Source
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
 from ipseg.files import appending, require_no_link
 from ipseg.sweep.launchers import Handle
@@ -29,8 +29,8 @@ class ForkLauncher:
 
     dependencies = False
 
-    def __init__(self, out: Path, recipes: Mapping[str, Recipe], source: Source) -> None:
-        self.out, self.recipes, self.source = out, recipes, source
+    def __init__(self, out: Path, recipes: Mapping[str, Recipe], splits: DatasetSplits) -> None:
+        self.out, self.recipes, self.splits = out, recipes, splits
         self.threads = max(1, (os.cpu_count() or 1) // len(recipes))
         # A fork inherits modules and images. A process that has initialized CUDA must not be forked.
         forked = FORKS and not torch.cuda.is_available()
@@ -51,7 +51,7 @@ class ForkLauncher:
         log = self.log(name)
         require_no_link(log.parent)
         log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = (self.recipes[name], self.out / name, self.source, log, self.threads)
+        arguments = (self.recipes[name], self.out / name, self.splits, log, self.threads)
         child = self.context.Process(target=_train, args=arguments, daemon=True)  # type: ignore[attr-defined]
         child.start()
         return ForkedJob(child)
@@ -72,7 +72,7 @@ class ForkedJob:
         (self.process.kill if kill else self.process.terminate)()
 
 
-def _train(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int) -> None:
+def _train(recipe: Recipe, folder: Path, splits: DatasetSplits, log: Path, threads: int) -> None:
     """The child's main function; its output goes to the log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     with appending(log) as file:
@@ -81,7 +81,7 @@ def _train(recipe: Recipe, folder: Path, source: Source, log: Path, threads: int
     when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))  # it saves its state: nobody writes twice
     torch.set_num_threads(threads)
     try:
-        run(recipe, folder, resume=True, source=source, quiet=True)
+        run(recipe, folder, resume=True, splits=splits, quiet=True)
     except Interrupted:
         code = STOPPED
     except UserError as error:

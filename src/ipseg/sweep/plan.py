@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.config import Settings, flat, to_dict
-from ipseg.data.source import Source
+from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError, unknown
 from ipseg.files import require_no_link
 from ipseg.sweep.grid import Grid, GridRun, format_value
@@ -57,13 +57,13 @@ class PlannedRun:
 def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[PlannedRun]:
     """Every distinct run of the grid, validated."""
     plan: dict[str, PlannedRun] = {}
-    sources: dict[str, Source] = {}
+    opened: dict[str, DatasetSplits] = {}
     for run in grid.runs():
         try:
             recipe = make_recipe(_with_assignments(run, assignments))
             data = format_value(to_dict(recipe.data))
-            source = sources[data] = sources.get(data) or recipe.data.build()
-            scenario = recipe.scenario.build(source.name, source.classes)
+            splits = opened[data] = opened.get(data) or recipe.data.build()
+            scenario = recipe.scenario.build(splits.name, splits.classes)
             require_no_link(out / "runs" / run.name)
             folder = RunFolder.check(out / "runs" / run.name, recipe, resume=True)
         except UserError as error:

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.data.augment import CropTransform, apply_transform
 from ipseg.data.batch import Batch, Sample
+from ipseg.data.dataset import Dataset, require_same_size
 from ipseg.data.loader import read_ahead
-from ipseg.data.packed import pack
-from ipseg.data.source import Split, require_equal
+from ipseg.data.transforms import CropTransform, apply_transform, pack
 from ipseg.errors import require_at_least, require_between
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.image_level import ImageLevel, Sets
@@ -80,7 +79,7 @@ class EvaluationConfig:
 
 def evaluate(
     method: Method,
-    split: Split,
+    split: Dataset,
     scenario: Scenario,
     step: Step,
     config: EvaluationConfig,
@@ -177,7 +176,7 @@ def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> 
 
 
 def batches(
-    split: Split, scenario: Scenario, step: Step, config: EvaluationConfig, dist: DistributedContext
+    split: Dataset, scenario: Scenario, step: Step, config: EvaluationConfig, dist: DistributedContext
 ) -> Iterator[Batch]:
     """Our share of the validation pictures with the labels to measure against. A batch is of pictures of one canvas."""
     table = scenario.evaluation_table(step)
@@ -185,7 +184,7 @@ def batches(
 
     def read(index: int) -> Sample:
         image, mask = split.image(index), split.mask(index)
-        require_equal(split.names[index], image=image, mask=mask)
+        require_same_size(split.names[index], image=image, mask=mask)
         return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
     indices, size = dist.shard(len(split.names)), config.batch_size

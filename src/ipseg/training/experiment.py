@@ -9,11 +9,9 @@ from pathlib import Path
 import torch
 
 from ipseg.data.batch import Sample
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.loader import BatchLoader, cache_limit
-from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory
-from ipseg.data.memory_io import load_memory, save_memory
-from ipseg.data.memory_update import update
-from ipseg.data.source import Source
+from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory, load_memory, save_memory, update_memory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import Interrupted, UserError, require_at_least
 from ipseg.evaluation.results import RunResult, StepResult
@@ -39,7 +37,7 @@ def run(
     path: Path,
     *,
     resume: bool = False,
-    source: Source | None = None,
+    splits: DatasetSplits | None = None,
     quiet: bool = False,
     steps: int | None = None,
     after_step: AfterStep = lambda _method, _step, _result: None,
@@ -58,7 +56,7 @@ def run(
             if folder.finished() >= min(len(scenario.steps), steps or len(scenario.steps)):  # its data may be gone
                 with folder.held():
                     return conclude(recipe, folder, scenario)
-        return _run(recipe, folder, source or recipe.source(), dist, steps, after_step)
+        return _run(recipe, folder, splits or recipe.splits(), dist, steps, after_step)
 
 
 def require_alone(recipe: Recipe, dist: DistributedContext) -> None:
@@ -73,12 +71,12 @@ def require_alone(recipe: Recipe, dist: DistributedContext) -> None:
 def _run(
     recipe: Recipe,
     folder: RunFolder,
-    source: Source,
+    splits: DatasetSplits,
     dist: DistributedContext,
     steps: int | None,
     after_step: AfterStep,
 ) -> RunResult:
-    start = make_start(recipe, folder, source, dist.device)
+    start = make_start(recipe, folder, splits, dist.device)
     scenario, method = start.scenario, start.method
     dist.barrier()  # nobody may find what another has begun to write
     folder.create(recipe, scenario)
@@ -98,7 +96,7 @@ def _run(
             if dist.is_main:
                 remember(method, recipe, view, memory, folder, dist.device)
             clock.passed("remember")
-            result = measure(method, recipe, source, scenario, view.step, dist)
+            result = measure(method, recipe, splits, scenario, view.step, dist)
             clock.passed("measure")
             folder.log(event="step", step=view.step.index, seconds=clock.seconds)
             folder.write_results(summarize(recipe, folder, scenario, result))
@@ -174,7 +172,7 @@ def remember(
 
     config, place = memory_config(recipe), folder.step(view.step.index) / "memory"
     with many_sizes():
-        kept = update(memory, view, config, recipe.seed, old_classes)
+        kept = update_memory(memory, view, config, recipe.seed, old_classes)
     save_memory(kept, place, view, config, recipe.method.replayed_labels)
 
 
@@ -194,12 +192,12 @@ def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMe
 
 
 def measure(
-    method: Method, recipe: Recipe, source: Source, scenario: Scenario, step: Step, dist: DistributedContext
+    method: Method, recipe: Recipe, splits: DatasetSplits, scenario: Scenario, step: Step, dist: DistributedContext
 ) -> StepResult:
     """Evaluate on the validation pictures."""
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
-    with Meter(title, len(dist.shard(len(source.val.names)))) as meter:
-        return evaluate(method, source.val, scenario, step, recipe.evaluation, dist, meter.advance)
+    with Meter(title, len(dist.shard(len(splits.val.names)))) as meter:
+        return evaluate(method, splits.val, scenario, step, recipe.evaluation, dist, meter.advance)
 
 
 def summarize(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:

@@ -25,8 +25,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
-from ipseg.data.maps import SaliencySetting, is_path
-from ipseg.data.source import DataConfig
+from ipseg.data.dataset import DataConfig
+from ipseg.data.saliency_source import SaliencySetting, is_path
 from ipseg.errors import UserError
 from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ipseg.config import Settings, build
-from ipseg.data.held_out import hold_out
+from ipseg.data.dataset import DataConfig, DatasetSplits, hold_out
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.registry import data_config
-from ipseg.data.source import DataConfig, Source
 from ipseg.errors import UserError, require_above, require_at_least, require_between
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
@@ -190,10 +189,10 @@ class Recipe:
     def __post_init__(self) -> None:
         require_at_least("seed", self.seed, 0)
 
-    def source(self) -> Source:
+    def splits(self) -> DatasetSplits:
         """The pictures, split as the recipe says."""
-        source, share = self.data.build(), self.evaluation.held_out
-        return hold_out(source, share) if share else source
+        splits, share = self.data.build(), self.evaluation.held_out
+        return hold_out(splits, share) if share else splits
 
     def oracle(self) -> list[str]:
         """Settings that see labels a step must not see; stamped into results."""

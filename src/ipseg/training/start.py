@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ipseg.data.maps import way_of
-from ipseg.data.source import Source, Split
+from ipseg.data.dataset import Dataset, DatasetSplits
+from ipseg.data.saliency_source import saliency_mode
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
@@ -34,17 +34,17 @@ class Start:
     """Ready to learn the first of them."""
 
 
-def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.device) -> Start:
+def make_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, device: torch.device) -> Start:
     """Begin, or go on where the folder ends."""
-    scenario = recipe.scenario.build(source.name, source.classes)
+    scenario = recipe.scenario.build(splits.name, splits.classes)
     folder.require_fitting(scenario)
-    folder.learns_from(left_open(source.train))
+    folder.learns_from(left_open(splits.train))
     base = to_be_taken(recipe, scenario, folder)
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
     oracle = bool(list(recipe.method.oracle()))
     steps = scenario.steps[0 if again else done :]
-    views = [StepDataset(source.train, scenario, step, oracle=oracle) for step in steps]
+    views = [StepDataset(splits.train, scenario, step, oracle=oracle) for step in steps]
     set_deterministic(wanted=recipe.deterministic)
     method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
     if again:  # that was to see that the weights fit
@@ -54,10 +54,10 @@ def make_start(recipe: Recipe, folder: RunFolder, source: Source, device: torch.
     return Start(scenario, base, views, method)
 
 
-def left_open(train: Split) -> dict[str, Any]:
+def left_open(train: Dataset) -> dict[str, Any]:
     """What numbers depend on and the recipe does not say: how much there is, and what `data.saliency: auto` came to."""
-    way = way_of(train)
-    return {"training_pictures": len(train.names)} | ({} if way is None else {"saliency": way})
+    mode = saliency_mode(train)
+    return {"training_pictures": len(train.names)} | ({} if mode is None else {"saliency": mode})
 
 
 def to_be_taken(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:

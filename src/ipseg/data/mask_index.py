@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import ipseg
-from ipseg.data.parallel import on_all_cores
-from ipseg.data.source import Mask, present
+from ipseg.data.dataset import Mask, present_classes
+from ipseg.data.parallel import parallel_map
 from ipseg.errors import UserError
 from ipseg.files import write_text
 
@@ -26,7 +26,7 @@ Reader = Callable[[Path], Mask]
 
 
 @dataclass(frozen=True)
-class MaskFacts:
+class MaskInfo:
     """What is known of a mask once it was read."""
 
     values: frozenset[int]
@@ -35,17 +35,17 @@ class MaskFacts:
     """Height and width."""
 
 
-def masks_present(paths: Sequence[Path], read: Reader) -> list[frozenset[int]]:
+def class_presence_of(paths: Sequence[Path], read: Reader) -> list[frozenset[int]]:
     """The class values in each mask, in the order of the paths."""
     found = []
-    for facts in mask_facts(paths, read):
+    for facts in scan_masks(paths, read):
         if isinstance(facts, UserError):
             raise facts
         found.append(facts.values)
     return found
 
 
-def mask_facts(paths: Sequence[Path], read: Reader) -> list[MaskFacts | UserError]:
+def scan_masks(paths: Sequence[Path], read: Reader) -> list[MaskInfo | UserError]:
     """What is in each mask, or why it could not be read. Only masks that are new or have changed are read."""
     if not paths:
         return []
@@ -54,14 +54,14 @@ def mask_facts(paths: Sequence[Path], read: Reader) -> list[MaskFacts | UserErro
     stamps = dict(zip(names, map(_stamp, whole), strict=True))  # before the masks are read: a change then is seen later
     cache = _Cache.of(whole, read)
     known = cache.load() if cache else {}
-    facts: dict[str, MaskFacts | UserError] = {
+    facts: dict[str, MaskInfo | UserError] = {
         name: known[name][1] for name in stamps if name in known and known[name][0] == stamps[name]
     }
     new = [name for name in stamps if name not in facts]
-    facts |= zip(new, on_all_cores(partial(_look, read), new, "looking at masks"), strict=True)
+    facts |= zip(new, parallel_map(partial(_look, read), new, "looking at masks"), strict=True)
     if cache and new:
         kept = {name: entry for name, entry in known.items() if name not in stamps and Path(name).exists()}
-        read_now = {name: (stamps[name], one) for name, one in facts.items() if isinstance(one, MaskFacts)}
+        read_now = {name: (stamps[name], one) for name, one in facts.items() if isinstance(one, MaskInfo)}
         cache.save(kept | read_now)
     return [facts[name] for name in names]
 
@@ -81,9 +81,9 @@ def cache_folder() -> Path:
 def describe_reader(read: Reader) -> str | None:
     """What tells a reader from others, the same in every process. None if nothing does, as for a lambda.
 
-    >>> from ipseg.data.pictures import read_labels
+    >>> from ipseg.data.image_io import read_labels
     >>> describe_reader(read_labels)
-    'ipseg.data.pictures.read_labels'
+    'ipseg.data.image_io.read_labels'
     """
     name = read.__qualname__ if inspect.isfunction(read) else repr(read)
     text = f"{read.__module__}.{name}"
@@ -91,17 +91,17 @@ def describe_reader(read: Reader) -> str | None:
     return None if any(mark in text for mark in unclear) else text
 
 
-def _look(read: Reader, name: str) -> MaskFacts | UserError:
+def _look(read: Reader, name: str) -> MaskInfo | UserError:
     try:
         mask = read(Path(name))
     except UserError as error:
         return error
-    return MaskFacts(present(mask), (mask.shape[0], mask.shape[1]))
+    return MaskInfo(present_classes(mask), (mask.shape[0], mask.shape[1]))
 
 
 Stamp = tuple[int, int]
 """A file's size and time of change: another file under the same name has another."""
-Entries = dict[str, tuple[Stamp, MaskFacts]]
+Entries = dict[str, tuple[Stamp, MaskInfo]]
 
 
 def _stamp(path: Path) -> Stamp:
@@ -158,7 +158,7 @@ class _Cache:
             return  # read again next time
 
 
-def _entry(size: int, changed: int, height: int, width: int, *values: int) -> tuple[Stamp, MaskFacts]:
+def _entry(size: int, changed: int, height: int, width: int, *values: int) -> tuple[Stamp, MaskInfo]:
     if not all(isinstance(one, int) for one in (size, changed, height, width, *values)) or not set(values) <= CLASSES:
         raise ValueError("not what `save` writes")
-    return (size, changed), MaskFacts(frozenset(values), (height, width))
+    return (size, changed), MaskInfo(frozenset(values), (height, width))

@@ -5,35 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipseg.data.dataset import hold_out
 from ipseg.data.drawn import ScenesConfig
-from ipseg.data.held_out import hold_out
 from ipseg.errors import UserError
 from ipseg.training.base_step import base_step
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
 
-SOURCE = ScenesConfig(classes=4, size=(32, 32), train=60, val=5).build()
+SPLITS = ScenesConfig(classes=4, size=(32, 32), train=60, val=5).build()
 
 
 def test_every_training_picture_is_either_learned_from_or_measured_on():
-    held = hold_out(SOURCE, 0.2)
-    assert sorted([*held.train.names, *held.val.names]) == sorted(SOURCE.train.names)
+    held = hold_out(SPLITS, 0.2)
+    assert sorted([*held.train.names, *held.val.names]) == sorted(SPLITS.train.names)
     assert 4 <= len(held.val.names) <= 20
-    assert held.classes == SOURCE.classes
+    assert held.classes == SPLITS.classes
 
 
 def test_a_larger_share_holds_what_a_smaller_one_held():
-    assert set(hold_out(SOURCE, 0.1).val.names) < set(hold_out(SOURCE, 0.4).val.names)
+    assert set(hold_out(SPLITS, 0.1).val.names) < set(hold_out(SPLITS, 0.4).val.names)
 
 
 def test_pictures_keep_their_masks_maps_and_classes():
-    part = hold_out(SOURCE, 0.3).val
+    part = hold_out(SPLITS, 0.3).val
     for place, name in enumerate(part.names):
-        index = list(SOURCE.train.names).index(name)
-        assert np.array_equal(part.image(place), SOURCE.train.image(index))
-        assert np.array_equal(part.mask(place), SOURCE.train.mask(index))
-        assert np.array_equal(part.saliency(place), SOURCE.train.saliency(index))
-        assert part.presence()[place] == SOURCE.train.presence()[index]
+        index = list(SPLITS.train.names).index(name)
+        assert np.array_equal(part.image(place), SPLITS.train.image(index))
+        assert np.array_equal(part.mask(place), SPLITS.train.mask(index))
+        assert np.array_equal(part.saliency(place), SPLITS.train.saliency(index))
+        assert part.class_presence()[place] == SPLITS.train.class_presence()[index]
 
 
 def test_a_share_that_leaves_nothing_is_refused():

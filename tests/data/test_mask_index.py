@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ipseg.data import index, parallel
-from ipseg.data.index import cache_folder, describe_reader, mask_facts, masks_present
-from ipseg.data.pictures import read_labels
-from ipseg.data.source import present
+from ipseg.data import mask_index, parallel
+from ipseg.data.dataset import present_classes
+from ipseg.data.image_io import read_labels
+from ipseg.data.mask_index import cache_folder, class_presence_of, describe_reader, scan_masks
 from ipseg.errors import UserError
 
 
@@ -69,29 +69,29 @@ def read(tmp_path) -> Counting:
 
 
 def test_masks_are_read_once(masks, read):
-    assert masks_present(masks, read) == [{1}, {2}, {3}, {4}, {5}]
+    assert class_presence_of(masks, read) == [{1}, {2}, {3}, {4}, {5}]
     assert len(read.reads()) == 5
-    assert masks_present(masks[::-1], read) == [{5}, {4}, {3}, {2}, {1}]
+    assert class_presence_of(masks[::-1], read) == [{5}, {4}, {3}, {2}, {1}]
     assert read.reads() == []
 
 
 def test_only_a_mask_that_changed_is_read_again(masks, read):
-    masks_present(masks, read)
+    class_presence_of(masks, read)
     read.reads()
     before = masks[3].stat()
     save_mask(masks[3], 0, 9, 255)
     os.utime(masks[3], ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # of one size, and as soon as can be told
-    assert masks_present(masks, read)[3] == {9}
+    assert class_presence_of(masks, read)[3] == {9}
     assert read.reads() == ["3.png"]
 
 
 def test_new_masks_are_added_and_those_that_are_gone_forgotten(masks, read, cache):
-    masks_present(masks[:3], read)
-    masks_present(masks[3:], read)  # another split of the same folder
+    class_presence_of(masks[:3], read)
+    class_presence_of(masks[3:], read)  # another split of the same folder
     read.reads()
     masks[0].unlink()
     more = [*masks[1:], save_mask(masks[0].with_name("new.png"), 7)]
-    assert masks_present(more, read)[-1] == {7}
+    assert class_presence_of(more, read)[-1] == {7}
     assert read.reads() == ["new.png"]
     (file,) = cache.iterdir()
     assert len(json.loads(file.read_text())["masks"]) == 5
@@ -99,38 +99,38 @@ def test_new_masks_are_added_and_those_that_are_gone_forgotten(masks, read, cach
 
 def test_another_reader_has_other_answers(masks, tmp_path):
     one, other = Counting(tmp_path / "log", add=0), Counting(tmp_path / "log", add=100)
-    assert masks_present(masks[:1], one) == [{1}]
-    assert masks_present(masks[:1], other) == [{100, 101, 99}]  # 255 + 100 as bytes
-    assert masks_present(masks[:1], one) == [{1}]
+    assert class_presence_of(masks[:1], one) == [{1}]
+    assert class_presence_of(masks[:1], other) == [{100, 101, 99}]  # 255 + 100 as bytes
+    assert class_presence_of(masks[:1], one) == [{1}]
 
 
 def test_another_version_reads_anew(masks, read, monkeypatch):
-    masks_present(masks, read)
+    class_presence_of(masks, read)
     read.reads()
     monkeypatch.setattr("ipseg.__version__", "99.0")
-    masks_present(masks, read)
+    class_presence_of(masks, read)
     assert len(read.reads()) == 5
 
 
 def test_a_reader_that_cannot_be_told_from_others_is_asked_every_time(masks, cache):
     unnamed = lambda path: read_labels(path) * 2  # noqa: E731
     assert describe_reader(unnamed) is None
-    assert masks_present(masks, unnamed)[0] == {2, 254}
+    assert class_presence_of(masks, unnamed)[0] == {2, 254}
     assert not cache.exists()
 
 
 def test_a_mask_named_twice_counts_twice(masks, read):
-    assert masks_present([masks[0], masks[1], masks[0]], read) == [{1}, {2}, {1}]
+    assert class_presence_of([masks[0], masks[1], masks[0]], read) == [{1}, {2}, {1}]
     assert read.reads() == ["0.png", "1.png"]
 
 
 def test_no_masks_have_no_classes(read):
-    assert masks_present([], read) == []
+    assert class_presence_of([], read) == []
 
 
 def test_sizes_are_kept_too(masks, read):
     for _ in range(2):
-        assert {facts.size for facts in mask_facts(masks, read)} == {(6, 8)}
+        assert {facts.size for facts in scan_masks(masks, read)} == {(6, 8)}
 
 
 # ---- masks that cannot be read ----------------------------------------------------------------------------------
@@ -139,18 +139,18 @@ def test_sizes_are_kept_too(masks, read):
 def test_a_broken_mask_is_named_and_the_others_are_kept(masks, read):
     masks[1].write_text("this is no picture")
     with pytest.raises(UserError, match=r"1\.png is not a readable mask"):
-        masks_present(masks, read)
+        class_presence_of(masks, read)
     read.reads()
     save_mask(masks[1], 3)
-    assert masks_present(masks, read)[1] == {3}
+    assert class_presence_of(masks, read)[1] == {3}
     assert read.reads() == ["1.png"]
 
 
 def test_a_missing_mask_is_named(masks, read):
-    masks_present(masks, read)
+    class_presence_of(masks, read)
     masks[2].unlink()
     with pytest.raises(UserError, match=r"2\.png is missing"):
-        masks_present(masks, read)
+        class_presence_of(masks, read)
 
 
 # ---- the cache's folder -----------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_a_missing_mask_is_named(masks, read):
     ],
 )
 def test_a_damaged_cache_is_made_anew(masks, read, cache, damage, capsys):
-    expected = masks_present(masks, read)
+    expected = class_presence_of(masks, read)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
     file.write_bytes(damage if isinstance(damage, bytes) else json.dumps(damage(json.loads(whole))).encode())
-    assert masks_present(masks, read) == expected
+    assert class_presence_of(masks, read) == expected
     assert file.read_bytes() == whole
     assert capsys.readouterr() == ("", "")
 
@@ -183,7 +183,7 @@ def test_a_damaged_cache_is_made_anew(masks, read, cache, damage, capsys):
 def test_a_cache_that_cannot_be_written_only_means_no_cache(masks, read, cache):
     cache.write_text("a file where the folder should be")
     for _ in range(2):
-        assert masks_present(masks, read)[0] == {1}
+        assert class_presence_of(masks, read)[0] == {1}
     assert len(read.reads()) == 10
 
 
@@ -191,13 +191,13 @@ def test_a_full_disk_only_means_no_cache(masks, read, monkeypatch):
     def full(*_):
         raise UserError("the disk is full")
 
-    monkeypatch.setattr(index, "write_text", full)
-    assert masks_present(masks, read)[0] == {1}
+    monkeypatch.setattr(mask_index, "write_text", full)
+    assert class_presence_of(masks, read)[0] == {1}
 
 
 def test_nothing_is_written_beside_the_masks(masks, read):
     before = sorted(masks[0].parent.parent.rglob("*.png"))
-    masks_present(masks, read)
+    class_presence_of(masks, read)
     assert sorted(masks[0].parent.iterdir()) == before
 
 
@@ -218,8 +218,8 @@ def test_the_cache_stands_where_the_platform_keeps_such_things(monkeypatch, tmp_
 def test_what_is_read_back_is_what_was_read(values, tmp_path_factory):
     folder = tmp_path_factory.mktemp("masks")
     paths = [save_mask(folder / f"ü {number}.png", *found) for number, found in enumerate(values)]
-    first, second = masks_present(paths, read_labels), masks_present(paths, read_labels)
-    assert first == second == [present(read_labels(path)) for path in paths]
+    first, second = class_presence_of(paths, read_labels), class_presence_of(paths, read_labels)
+    assert first == second == [present_classes(read_labels(path)) for path in paths]
 
 
 # ---- all cores --------------------------------------------------------------------------------------------------
@@ -228,29 +228,29 @@ def test_what_is_read_back_is_what_was_read(values, tmp_path_factory):
 def test_many_masks_are_shared_out_and_come_back_in_order(tmp_path, read):
     count = 3 * parallel.FEW
     paths = [save_mask(tmp_path / "many" / f"{number}.png", number % 250 + 1) for number in range(count)]
-    assert masks_present(paths, read) == [{number % 250 + 1} for number in range(count)]
+    assert class_presence_of(paths, read) == [{number % 250 + 1} for number in range(count)]
     assert len(read.reads()) == count
 
 
 def test_work_is_done_by_other_processes_and_need_not_be_sent_to_them():
-    pids = parallel.on_all_cores(lambda _: os.getpid(), range(200), "counting", workers=2)
+    pids = parallel.parallel_map(lambda _: os.getpid(), range(200), "counting", workers=2)
     assert os.getpid() not in pids
-    assert {os.getpid()} == set(parallel.on_all_cores(lambda _: os.getpid(), range(5), "counting", workers=2))
+    assert {os.getpid()} == set(parallel.parallel_map(lambda _: os.getpid(), range(5), "counting", workers=2))
 
 
 def test_threads_do_the_same_where_processes_cannot_be_forked(monkeypatch):
     monkeypatch.setattr(parallel, "FORKS", False)
-    assert parallel.on_all_cores(lambda number: number + 1, range(200), "counting", workers=2) == list(range(1, 201))
+    assert parallel.parallel_map(lambda number: number + 1, range(200), "counting", workers=2) == list(range(1, 201))
 
 
 def test_a_mistake_in_the_work_comes_through():
     with pytest.raises(ZeroDivisionError):
-        parallel.on_all_cores(lambda number: 1 // (number - 150), range(200), "counting", workers=2)
+        parallel.parallel_map(lambda number: 1 // (number - 150), range(200), "counting", workers=2)
 
 
 def test_a_process_that_was_killed_is_no_traceback():
     with pytest.raises(UserError, match="counting: a process that read files was killed"):
-        parallel.on_all_cores(lambda number: os._exit(9) if number == 150 else 1, range(200), "counting", workers=2)
+        parallel.parallel_map(lambda number: os._exit(9) if number == 150 else 1, range(200), "counting", workers=2)
 
 
 KILLED = r"""

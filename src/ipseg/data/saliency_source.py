@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from ipseg.data.filed import Files
-from ipseg.data.held_out import Part
-from ipseg.data.pictures import read_salient
-from ipseg.data.source import Saliency
+from ipseg.data.dataset import Saliency, Subset
+from ipseg.data.file_dataset import Files
+from ipseg.data.image_io import read_salient
 from ipseg.errors import UserError
 from ipseg.saliency.fallback import salient
 from ipseg.scenario.split import IGNORE
 
 if TYPE_CHECKING:
-    from ipseg.data.filed import FileSplit
-    from ipseg.data.source import Split
+    from ipseg.data.dataset import Dataset
+    from ipseg.data.file_dataset import FileDataset
 
-Way: TypeAlias = Literal["given", "fallback", "all", "none", "oracle"]
-Named: TypeAlias = Literal["auto", "given", "fallback", "all", "none", "oracle"]
-SaliencyFrom: TypeAlias = Named | str
+SaliencyMode: TypeAlias = Literal["given", "fallback", "all", "none", "oracle"]
+SaliencyName: TypeAlias = Literal["auto", "given", "fallback", "all", "none", "oracle"]
+SaliencyFrom: TypeAlias = SaliencyName | str
 """What the setting takes: a name, or the path of a folder of maps."""
 
 WAYS_OUT = (
@@ -52,45 +51,45 @@ class SaliencySetting:
 
 def is_path(setting: object) -> bool:
     """Whether `data.saliency` names a folder of maps, and none of the ways."""
-    return isinstance(setting, str) and setting not in get_args(Named)
+    return isinstance(setting, str) and setting not in get_args(SaliencyName)
 
 
-def way_of(split: Split) -> Way | None:
+def saliency_mode(split: Dataset) -> SaliencyMode | None:
     """How a split's pictures get their saliency: what `auto` came to. None where no setting says it."""
-    whole = split.whole if isinstance(split, Part) else split
-    maps = getattr(whole, "maps", None)
-    return maps.way if isinstance(maps, Maps) else None
+    whole = split.whole if isinstance(split, Subset) else split
+    maps = getattr(whole, "saliency_source", None)
+    return maps.mode if isinstance(maps, SaliencySource) else None
 
 
 @dataclass(frozen=True)
-class Maps:
+class SaliencySource:
     """How a split's pictures get their saliency, and the folder where their maps lie or would lie."""
 
-    way: Way
+    mode: SaliencyMode
     folder: Path
     root: Path
     """Links in the folder must stay inside of this one."""
 
     @classmethod
-    def chosen(cls, setting: SaliencyFrom, root: Path, own: str, part: str = "") -> Maps:
+    def chosen(cls, setting: SaliencyFrom, root: Path, own: str, part: str = "") -> SaliencySource:
         """By the setting. `own` is the folder of maps in the tree `root`, `part` the split's folder in it."""
-        if setting in get_args(Named):
+        if setting in get_args(SaliencyName):
             folder = root / own / part
-            found: Way = "given" if folder.is_dir() else "fallback"
-            return cls(found if setting == "auto" else cast(Way, setting), folder, root)
+            found: SaliencyMode = "given" if folder.is_dir() else "fallback"
+            return cls(found if setting == "auto" else cast(SaliencyMode, setting), folder, root)
         elsewhere = Path(setting).expanduser()
         if not elsewhere.is_dir():
-            near = get_close_matches(setting, get_args(Named), n=1)
+            near = get_close_matches(setting, get_args(SaliencyName), n=1)
             raise UserError(
                 f'data.saliency: "{setting}" is no folder of maps.{f" Did you mean {near[0]}?" if near else ""} '
-                f"Valid: {', '.join(get_args(Named))}, or such a folder."
+                f"Valid: {', '.join(get_args(SaliencyName))}, or such a folder."
             )
         return cls("given", elsewhere / part, elsewhere)
 
     def __str__(self) -> str:
         said = {"given": f"the maps in {self.folder}", "all": "all stands out", "none": "nothing stands out"}
         said["oracle"] = "the objects of the masks, of all classes"
-        return said.get(self.way, f"made while reading, without a model (there are no maps in {self.folder})")
+        return said.get(self.mode, f"made while reading, without a model (there are no maps in {self.folder})")
 
     @cached_property
     def files(self) -> Files:
@@ -99,24 +98,24 @@ class Maps:
 
     def path(self, name: str) -> Path | None:
         """The file of a picture's map; none where maps are not read from files."""
-        if self.way != "given":
+        if self.mode != "given":
             return None
         self.require([name])
         return self.files.path(name)
 
     def require(self, names: Sequence[str]) -> None:
         """Raise if a map that would be read is not there: at once, rather than in the middle of a run."""
-        missing = [name for name in names if name not in self.files.paths] if self.way == "given" else []
+        missing = [name for name in names if name not in self.files.paths] if self.mode == "given" else []
         if missing:
             which = f"{self.folder / missing[0]}.png is missing"
             raise UserError(f"{which} ({len(missing)} of {len(names)} saliency maps are). {WAYS_OUT}")
 
-    def of(self, split: FileSplit, index: int) -> Saliency:
+    def of(self, split: FileDataset, index: int) -> Saliency:
         """Where something stands out of a picture."""
         path = self.path(split.names[index])
         if path is not None:
             return read_salient(path)
-        if self.way == "fallback":
+        if self.mode == "fallback":
             return salient(split.image(index))
         mask = split.mask(index)
-        return (mask != 0) & (mask != IGNORE) if self.way == "oracle" else np.full(mask.shape, self.way == "all")
+        return (mask != 0) & (mask != IGNORE) if self.mode == "oracle" else np.full(mask.shape, self.mode == "all")

@@ -7,15 +7,15 @@ import pytest
 import torch
 from PIL import Image
 
+from ipseg.data.dataset import DatasetSplits
 from ipseg.data.folder import FolderConfig
-from ipseg.data.source import Source
 from ipseg.errors import UserError
 from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
 from ipseg.models.heads import OTHER_FOREGROUND, UNKNOWN
 from ipseg.saliency.fallback import salient
 
 
-def opened(root, **settings) -> Source:
+def opened(root, **settings) -> DatasetSplits:
     return FolderConfig(path=str(root), **settings).build()
 
 
@@ -23,14 +23,14 @@ def opened(root, **settings) -> Source:
 def test_maps_that_are_there_are_read(make_folder_data, setting):
     train = opened(make_folder_data(), saliency=setting).train
     assert np.array_equal(train.saliency(0), train.mask(0) > 0)
-    assert train.maps.path(train.names[0]).name == f"{train.names[0]}.png"
+    assert train.saliency_source.path(train.names[0]).name == f"{train.names[0]}.png"
 
 
 @pytest.mark.parametrize(("setting", "maps"), [("auto", False), ("fallback", False), ("fallback", True)])
 def test_without_maps_or_by_choice_they_are_made_while_reading(make_folder_data, setting, maps):
     train = opened(make_folder_data(saliency=maps), saliency=setting).train
     assert np.array_equal(train.saliency(0), salient(train.image(0)))
-    assert train.maps.path(train.names[0]) is None
+    assert train.saliency_source.path(train.names[0]) is None
 
 
 @pytest.mark.parametrize(("setting", "everywhere"), [("all", True), ("none", False)])
@@ -53,8 +53,8 @@ def test_an_oracle_knows_every_object_of_the_masks_and_says_that_it_is_one(make_
 def test_maps_may_lie_elsewhere(make_folder_data, tmp_path):
     root = make_folder_data()
     (root / "saliency").rename(tmp_path / "other maps")
-    source = opened(root, saliency=str(tmp_path / "other maps"))
-    assert np.array_equal(source.val.saliency(1), source.val.mask(1) > 0)
+    splits = opened(root, saliency=str(tmp_path / "other maps"))
+    assert np.array_equal(splits.val.saliency(1), splits.val.mask(1) > 0)
 
 
 def test_a_name_that_is_no_way_and_no_folder_is_answered_with_the_nearest(make_folder_data):
@@ -76,8 +76,8 @@ def test_a_map_that_is_missing_among_others_is_said_before_anything_is_learned(m
 
 def test_a_map_of_a_validation_picture_is_missed_only_by_who_asks_for_it(make_folder_data):
     root = make_folder_data()
-    source = opened(root)
-    (root / "saliency" / f"{source.val.names[0]}.png").unlink()
+    splits = opened(root)
+    (root / "saliency" / f"{splits.val.names[0]}.png").unlink()
     with pytest.raises(UserError, match="1 of 1 saliency maps are"):
         opened(root).val.saliency(0)
 

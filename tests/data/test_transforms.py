@@ -8,9 +8,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ipseg.data.augment import AugmentParams, CropTransform, apply_transform
 from ipseg.data.batch import Batch, Sample, join
-from ipseg.data.packed import cat, pack
+from ipseg.data.transforms import AugmentParams, CropTransform, apply_transform, cat, pack
 from ipseg.models.boxes import inside
 
 CPU = torch.device("cpu")

@@ -11,14 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 from unicodedata import normalize
 
-from ipseg.data.index import masks_present
-from ipseg.data.pictures import IMAGE_SUFFIXES, read_image
-from ipseg.data.source import DataError, Image, Mask, Saliency, Source
+from ipseg.data.dataset import DataError, DatasetSplits, Image, Mask, Saliency
+from ipseg.data.image_io import IMAGE_SUFFIXES, read_image
+from ipseg.data.mask_index import class_presence_of
 from ipseg.errors import UserError
 from ipseg.files import read_plain
 
 if TYPE_CHECKING:
-    from ipseg.data.maps import Maps
+    from ipseg.data.saliency_source import SaliencySource
 
 MOST_LINES = 1 << 28
 """Bytes of a list of names: those of millions of images."""
@@ -58,7 +58,7 @@ class Files:
         return self.paths[name]
 
 
-class FileSplit:
+class FileDataset:
     """Some pictures of a tree of files. Pixels are read when they are needed."""
 
     def __init__(
@@ -69,20 +69,20 @@ class FileSplit:
         images: Files,
         masks: Files,
         read_mask: MaskReader,
-        maps: Maps,
+        saliency_source: SaliencySource,
     ) -> None:
         self.names, self.classes, self.read_mask = names, classes, read_mask
-        self.images, self.masks, self.maps = images, masks, maps
+        self.images, self.masks, self.saliency_source = images, masks, saliency_source
 
-    def having(self, names: Sequence[str]) -> FileSplit:
+    def having(self, names: Sequence[str]) -> FileDataset:
         """Other pictures of the same tree."""
-        return FileSplit(
+        return FileDataset(
             names,
             self.classes,
             images=self.images,
             masks=self.masks,
             read_mask=self.read_mask,
-            maps=self.maps,
+            saliency_source=self.saliency_source,
         )
 
     def image_path(self, index: int) -> Path:
@@ -103,15 +103,15 @@ class FileSplit:
 
     def saliency(self, index: int) -> Saliency:
         """As the setting data.saliency says."""
-        return self.maps.of(self, index)
+        return self.saliency_source.of(self, index)
 
     @cached_property
-    def _presence(self) -> list[frozenset[int]]:
-        return masks_present([self.mask_path(index) for index in range(len(self.names))], self.read_mask)
+    def _class_presence(self) -> list[frozenset[int]]:
+        return class_presence_of([self.mask_path(index) for index in range(len(self.names))], self.read_mask)
 
-    def presence(self) -> list[frozenset[int]]:
+    def class_presence(self) -> list[frozenset[int]]:
         """From the masks."""
-        return self._presence
+        return self._class_presence
 
 
 def _walk(folder: Path, root: Path) -> Iterator[Path]:
@@ -213,35 +213,35 @@ def checked_names(names: list[str], where: str, tree: str) -> list[str]:
             raise UserError(f'{where} names "{name}"; a name must stay inside the folder.')
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise UserError(f"{where} names {some(twice)} more than once; a picture counts once.")
+        raise UserError(f"{where} names {truncate(twice)} more than once; a picture counts once.")
     return names
 
 
-def complete(source: Source, tree: str) -> Source:
+def require_complete(splits: DatasetSplits, tree: str) -> DatasetSplits:
     """Raise unless both splits have pictures of their own, each with its image and its mask; to learn from, its map."""
-    train, val = cast(FileSplit, source.train), cast(FileSplit, source.val)
+    train, val = cast(FileDataset, splits.train), cast(FileDataset, splits.val)
     require_files(train, "train", tree)
     require_files(val, "val", tree)
     if errors := in_both(train, val):
         raise errors[0]
-    train.maps.require(train.names)
-    return source
+    train.saliency_source.require(train.names)
+    return splits
 
 
-def in_both(train: FileSplit, val: FileSplit) -> list[DataError]:
+def in_both(train: FileDataset, val: FileDataset) -> list[DataError]:
     """Images that are learned from and measured on. Equal names in two folders, as ADE's, are two images."""
     both = sorted({*train.names} & {*val.names}) if train.images.folder == val.images.folder else []
     why = "is in both splits, train and val: what is learned from must not be measured on. Take it out of one list."
     return [DataError("in_both_splits", f"{name} {why}") for name in both]
 
 
-def without_mask(*splits: FileSplit) -> list[Path]:
+def without_mask(*splits: FileDataset) -> list[Path]:
     """Images that have no mask and that no split names: nobody would miss them."""
     used = {split.images.paths.get(name) for split in splits for name in (*split.names, *split.masks.paths)}
     return sorted({path for split in splits for path in split.images.paths.values()} - used)
 
 
-def require_files(split: FileSplit, split_name: str, tree: str) -> None:
+def require_files(split: FileDataset, split_name: str, tree: str) -> None:
     """Raise unless a split has pictures, each with its image and its mask."""
     if not split.names:
         raise UserError(f"the split {split_name} names no pictures. Expected:\n{tree}")
@@ -250,11 +250,11 @@ def require_files(split: FileSplit, split_name: str, tree: str) -> None:
         try:
             _ = [files.path(name) for name in missing[:1]]
         except DataError as error:
-            more = f" {len(missing)} of {len(split.names)} are: {some(missing)}." if len(missing) > 1 else ""
+            more = f" {len(missing)} of {len(split.names)} are: {truncate(missing)}." if len(missing) > 1 else ""
             raise DataError("missing", f"the split {split_name}: {error}{more} Expected:\n{tree}") from error
 
 
-def some(names: Sequence[str]) -> str:
+def truncate(names: Sequence[str]) -> str:
     """The first of many.
 
     >>> some(["a", "b"]), some(["a", "b", "c", "d"])
