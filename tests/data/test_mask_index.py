@@ -255,12 +255,12 @@ def test_a_process_that_was_killed_is_no_traceback():
 
 KILLED = r"""
 import os, signal, time
-from ipseg.data.parallel import on_all_cores
+from ipseg.data.parallel import parallel_map
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite that runs in the background starts without one
 def work(number):
     os.write(1, f"{os.getpid()}\n".encode())  # whole lines, whoever else writes
     time.sleep(0.05)
-on_all_cores(work, range(100_000), "sleeping", workers=2)
+parallel_map(work, range(100_000), "sleeping", workers=2)
 """
 
 

@@ -93,7 +93,7 @@ def test_a_run_notes_what_auto_came_to_and_no_path(make_folder_data, recipe, tmp
     start(mine, tmp_path / "run")
     found = noted(tmp_path / "run")
     assert found["saliency"] == way
-    assert found["training_pictures"] == len(mine.source().train.names)
+    assert found["training_pictures"] == len(mine.splits().train.names)
     assert str(tmp_path) not in json.dumps(found)
 
 
