@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from ipseg.errors import UserError
 from ipseg.report.compare import ResultTable, TableRow
 from ipseg.report.confusion import Confusion, last_confusion
-from ipseg.report.figures import draw_heatmap, iou_values, plotted, save, short, styled
+from ipseg.report.figures import draw_heatmap, plotted, save, short, styled
 
 WIDTH, ACROSS = 2.3, 3
 """Inches of a map, and how many stand beside each other: of more, the numbers could not be read in a page's column."""
@@ -33,7 +33,7 @@ def draw(section: ResultTable, out: Path) -> None:
     steps = max(len(row.iou()) for row in rows)
     bands = math.ceil(len(rows) / ACROSS)
     across = math.ceil(len(rows) / bands)
-    with styled(page=False):
+    with styled():
         figure = Figure(figsize=(WIDTH * across + 0.5, (2 * WIDTH + 0.5) * bands), layout="constrained")
         parts = figure.subfigures(bands, 1, squeeze=False, hspace=0.03)
         for number, part in enumerate(parts.flat):
@@ -42,8 +42,8 @@ def draw(section: ResultTable, out: Path) -> None:
             for place, row in enumerate(band):
                 draw_heatmap(upper[place], _confusion(row).of(names).shares, names, names, confusion=True)
                 iou = np.full((len(names), steps), np.nan)
-                own = iou_values(row, names)
-                iou[:, steps - own.shape[1] :] = own  # joint training stands below the last step
+                for step, values in enumerate(row.iou(), start=steps - len(row.iou())):  # of joint training the last
+                    iou[:, step] = [math.nan if values.get(n) is None else values[n] / 100 for n in names]
                 draw_heatmap(lower[place], iou, names, [str(step) for step in range(steps)])
                 upper[place].set_title(short(row.label), fontsize=9, weight="bold")
                 lower[place].set_xlabel("after step", fontsize=8)

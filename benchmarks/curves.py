@@ -25,7 +25,7 @@ from ipseg.report.figures import all_classes, draw_curves, plotted, run_colors, 
 def draw(section: ResultTable, out: Path) -> None:
     """Both plots side by side; the legend between them is that of both."""
     rows = plotted(section)
-    with styled(page=False):
+    with styled():
         figure = Figure(figsize=(9.4, 3.8), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
         draw_curves(left, rows, all_classes, "mIoU over all classes seen so far, %")

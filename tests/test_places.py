@@ -112,7 +112,6 @@ def test_an_error_about_a_temporary_file_names_the_file_that_it_was_to_be(tmp_pa
         ["explain", "RUN", "PICTURE", "--out", f"{LONG}.png"],
         ["explain", "RUN", "PICTURE", "--out", "photo.png/below/why.png"],
         ["evaluate", "RUN", "--out", f"{LONG}.json"],
-        ["compare", "--figure", f"{LONG}.svg"],
         ["train", "RUN", "--out", LONG],
         ["train", "RUN", "--out", "photo.png/below"],
     ],

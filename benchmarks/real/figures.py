@@ -169,7 +169,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rows = rows_of(read_json(options.file, "the measurements", VERSION)["runs"], options.runs)
         options.out.mkdir(parents=True, exist_ok=True)
         for name in options.only:
-            with styled(page=False):
+            with styled():
                 if figure := DRAWINGS[name](rows):
                     save(figure, options.out / f"{name}.png")
     except UserError as error:

@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ipseg.apps.compare import compare
-from ipseg.apps.gallery import SourceCache, make_gallery
+from ipseg.apps.gallery import make_gallery
 from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import WRONG, UserError, unknown
 from ipseg.files import replacing
@@ -70,7 +70,7 @@ def look(runs: Sequence[Path], device: str, out: Path) -> None:
     tables = compare(runs)
     if len(tables) > 1:
         raise UserError(f"the runs are of {len(tables)} scenarios; name those of one, and of joint training.")
-    shown, missing = make_gallery(tables[0].rows, typical, SourceCache(), choose_device(device), print)
+    shown, missing = make_gallery(tables[0].rows, typical, choose_device(device), print)
     if missing or not shown.images:
         reasons = [f"{run}: {reason}" for run, reason in missing.items()]
         raise UserError(" ".join(reasons) or "there is no image to show.")
@@ -94,7 +94,7 @@ def draw(path: Path, runs: Sequence[str], out: Path) -> None:
         if run not in found:
             raise unknown("run", run, found)
     columns = [TRUTH, *(runs or [run for run in found if run != TRUTH])]
-    with styled(page=False):
+    with styled():
         rows = len(found[TRUTH])
         figure = Figure(figsize=(WIDTH * len(columns), 0.78 * WIDTH * rows + 0.5), layout="constrained")
         for cells, (picture, truth) in zip(

@@ -1,4 +1,4 @@
-"""The commands around many runs: start a grid of them, put them side by side."""
+"""`ipseg sweep`: train a grid of runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ipseg._command import AllowCode, Quiet, complain, example, say, show
-from ipseg.errors import STOPPED, UserError
+from ipseg.errors import STOPPED
 
 if TYPE_CHECKING:
-    from ipseg.report.compare import ResultTable
     from ipseg.sweep.schedule import Job
 
 FAILED = 1
@@ -28,13 +27,6 @@ def mount(app: typer.Typer) -> None:
             "ipseg sweep grid.yaml --engine slurm --slurm partition=gpu --slurm timeout_min=240",
         )
     )(sweep)
-    app.command(
-        epilog=example(
-            "ipseg compare runs/one runs/two",
-            "ipseg compare runs/grid --format latex > table.tex",
-            "ipseg compare runs/grid --figure paper.svg",
-        )
-    )(compare)
 
 
 def sweep(
@@ -91,8 +83,10 @@ def sweep(
         say(f"{submitted} runs are jobs of SLURM now. The same command without --detach waits for them.")
         return
     sections = planned.table()
-    _show_sections(sections)
     if sections:
+        from ipseg.report.formats import rich_tables
+
+        show(rich_tables(sections))
         say(f"compared: {planned.out / 'comparison.md'}, {planned.out / 'comparison.json'}")
     elif table:
         complain(f"no run of the grid has finished a step in {planned.out}; there is nothing to compare yet.")
@@ -111,53 +105,3 @@ def _report_unfinished(jobs: list[Job]) -> None:
     if failed:
         complain(f"{len(failed)} of {len(jobs)} runs failed. The same command tries them again.")
         raise typer.Exit(FAILED)
-
-
-def compare(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, results.json files, sweep folders.")
-    ] = None,
-    *,
-    style: Annotated[
-        Literal["table", "markdown", "latex", "csv"], typer.Option("--format", help="For whom it is.")
-    ] = "table",
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "--figure", metavar="FILE", help="Also draw the paper's figure, .svg or .png; alone without runs."
-        ),
-    ] = None,
-) -> None:
-    """Put runs side by side. Mean and spread over seeds, the best in bold, the paper's number where it has one."""
-    from ipseg.apps.compare import compare as gather
-    from ipseg.files import require_output
-    from ipseg.report.formats import latex, markdown, to_csv
-
-    if not runs and figure is None:
-        raise UserError("no run to compare. Name run folders, results.json files or sweep folders; or --figure FILE.")
-    if figure is not None:
-        require_output(figure, (".svg", ".png"), b"atplotlib", "--figure")
-    sections = gather(runs or [])
-    if figure is not None:
-        _draw(figure, sections)
-    if not runs:
-        return
-    if style == "table":
-        _show_sections(sections)
-    else:
-        say({"markdown": markdown, "latex": latex, "csv": to_csv}[style](sections), end="")
-
-
-def _draw(figure: Path, sections: list[ResultTable]) -> None:
-    from ipseg.report.figures import paper_rows, save_paper_figure
-
-    save_paper_figure(figure, sections)
-    beside = len(paper_rows(sections))
-    say(f"drawn: {figure}, with {beside} row{'' if beside == 1 else 's'} of ours beside the paper's", err=True)
-
-
-def _show_sections(sections: list[ResultTable]) -> None:
-    from ipseg.report.formats import rich_tables
-
-    if sections:
-        show(rich_tables(sections))

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from commands import call, fails
+from commands import call
 from ipseg.apps.gallery import spread_over_data
-from ipseg.apps.report import read_losses, report
+from ipseg.apps.report import report
 from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError
 from ipseg.training.experiment import run
@@ -35,10 +35,6 @@ def left_out(page: str) -> str:
     return page.rsplit("Not shown", maxsplit=1)[-1] if "Not shown" in page else ""
 
 
-def memory_of(page: str) -> str:
-    return page.split(">Replay memory<")[1].split("<h3>", maxsplit=1)[0]
-
-
 @pytest.fixture(scope="module")
 def whole(tiny_run, tmp_path_factory) -> str:
     return written([tiny_run], tmp_path_factory.mktemp("page"), images=2, title="A <title>")
@@ -46,15 +42,7 @@ def whole(tiny_run, tmp_path_factory) -> str:
 
 def test_a_run_with_all_its_files_has_every_section(whole):
     assert "<h1>A &lt;title&gt;</h1>" in whole
-    for heading in (
-        "Results",
-        "Class IoU",
-        "Confusions",
-        "Image-level accuracy",
-        "Predictions",
-        "Replay memory",
-        "Training losses",
-    ):
+    for heading in ("Results", "Class IoU", "Confusions", "Predictions", "Provenance"):
         assert f">{heading}" in whole
     assert left_out(whole) == ""
 
@@ -62,11 +50,6 @@ def test_a_run_with_all_its_files_has_every_section(whole):
 def test_every_image_is_there_after_every_step_with_its_errors_counted(whole):
     views = [len(re.findall(rf'alt="ipseg after step {step}: [^"]*% wrong"', whole)) for step in range(3)]
     assert views == [2, 2, 2]
-
-
-def test_the_memory_is_shown(whole):
-    assert "ipseg: 6 images" in whole
-    assert memory_of(whole).count("<img") == 6
 
 
 def test_the_page_says_with_what_it_was_made(whole):
@@ -96,8 +79,7 @@ def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):
 def test_results_alone_make_a_page(tiny_run, tmp_path):
     (tmp_path / "results.json").write_bytes((tiny_run / "results.json").read_bytes())
     page = written([tmp_path / "results.json"], tmp_path)
-    for what in ("Predictions", "Replay memory", "Training losses"):
-        assert f"{what} of ipseg: there" in left_out(page)
+    assert "Predictions of ipseg: there are only its results" in left_out(page)
 
 
 def test_what_many_runs_lack_for_one_reason_is_said_once(tiny_run, tmp_path):
@@ -106,55 +88,28 @@ def test_what_many_runs_lack_for_one_reason_is_said_once(tiny_run, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").write_text(json.dumps(results | {"name": name}))
     left = left_out(written([tmp_path / "one" / "results.json", tmp_path / "two" / "results.json"], tmp_path))
-    for what in ("Predictions", "Replay memory", "Training losses"):
-        assert f"{what} of one, two: " in left
-        assert left.count(f"{what} of") == 1
+    assert "Predictions of one, two: " in left
+    assert left.count("Predictions of") == 1
 
 
-def test_what_was_deleted_is_named_and_nothing_fails(tiny_run, tmp_path):
+def test_weights_that_are_gone_or_damaged_leave_the_predictions_out(tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    (mine / "log.jsonl").unlink()
-    (mine / "step_01" / "weights.safetensors").unlink()
-    shutil.rmtree(mine / "step_02" / "memory")
-    left = left_out(written([mine], tmp_path))
-    assert "Predictions of ipseg: its weights are not there." in left
-    assert "Replay memory of ipseg: it was deleted, or left out of a pack." in left
-    assert "Training losses of ipseg: there is no log.jsonl" in left
+    weights = mine / "step_01" / "weights.safetensors"
+    weights.write_bytes(b"broken")
+    assert "Predictions of ipseg: " in left_out(written([mine], tmp_path))
+    weights.unlink()
+    assert "Predictions of ipseg: its weights are not there." in left_out(written([mine], tmp_path))
 
 
-def test_damaged_weights_and_memories_leave_their_sections_out(tiny_run, tmp_path):
-    mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    (mine / "step_01" / "weights.safetensors").write_bytes(b"broken")
-    (mine / "step_02" / "memory" / "manifest.json").write_text("{")
-    (mine / "log.jsonl").write_text('{"event": "train"\nnonsense\n')
-    left = left_out(written([mine], tmp_path))
-    assert "Predictions of ipseg: " in left
-    assert "Replay memory of ipseg: " in left
-    assert "Training losses of ipseg" in left
-
-
-def test_data_that_is_gone_takes_the_pictures_with_it_and_leaves_the_counts(names_only, tmp_path):
+def test_data_that_is_gone_takes_the_predictions_with_it(names_only, tmp_path):
     shutil.rmtree(tmp_path / "old")
-    page = written([names_only], tmp_path)
-    assert "Predictions of old: the data cannot be opened" in left_out(page)
-    memory = memory_of(page)
-    assert "old: 4 images" in memory
-    assert "<img" not in memory
-    assert "The images are not shown" in memory
+    assert "Predictions of old: the data cannot be read" in left_out(written([names_only], tmp_path))
 
 
-def test_copies_of_a_memory_are_shown_without_the_data(extended, tmp_path):
-    page = written([extended / "base"], tmp_path)
-    assert memory_of(page).count("<img") == 4
-
-
-def test_a_page_without_a_gallery_has_no_remembered_pictures_either(extended, tiny_run, tmp_path):
-    for place, count in ((extended / "base", 4), (tiny_run, 6)):  # copies in the memory; names in data that is there
-        memory = written([place], tmp_path, images=0)
-        memory = memory_of(memory)
-        assert f": {count} images" in memory
-        assert "<img" not in memory
-        assert "The images are not shown: --gallery 0 leaves them out." in memory
+def test_a_page_without_a_gallery_has_no_images(tiny_run, tmp_path):
+    page = written([tiny_run], tmp_path, images=0)
+    assert "data:image/webp" not in page
+    assert "Predictions: --gallery 0 leaves them out." in left_out(page)
 
 
 def test_steps_of_version_1_have_no_matrix_and_say_so(tiny_run, tmp_path):
@@ -184,26 +139,6 @@ def test_an_unfinished_seed_is_not_taken_for_the_finished_one(tiny_run, tmp_path
     page = written([tiny_run, half], tmp_path, images=1)
     assert len(re.findall(r'alt="ipseg after step \d: ', page)) == 3
     assert len(re.findall(r'alt="ipseg \(seed 7: 2 of 3 steps\) after step \d: ', page)) == 2
-
-
-def test_a_line_that_stands_in_the_log_twice_counts_once(tiny_run, tmp_path):
-    mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    line = {"event": "train", "step": 0, "iteration": 1, "of": 2}
-    entries = [line | {"loss": {"a": value, "b": 1.0}} for value in (9.0, 2.0)]
-    (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)) + '\n{"event": "tr')
-    assert read_losses(mine) == {"sum": [(0.5, 3.0)], "a": [(0.5, 2.0)], "b": [(0.5, 1.0)]}
-
-
-def test_a_loss_that_is_no_number_is_left_out_and_so_is_the_sum_that_it_belongs_to(tiny_run, tmp_path):
-    mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    entries = [
-        {"event": "train", "step": 0, "iteration": place, "of": 2, "loss": {"a": value, "b": 1.0}}
-        for place, value in ((1, None), (2, 2.0))
-    ]
-    (mine / "log.jsonl").write_text("\n".join(map(json.dumps, entries)))
-    assert read_losses(mine) == {"sum": [(1.0, 3.0)], "a": [(1.0, 2.0)], "b": [(0.5, 1.0), (1.0, 1.0)]}
-    (mine / "log.jsonl").write_text(json.dumps(entries[0] | {"loss": {"a": None, "b": "x"}}))
-    assert read_losses(mine) == {}
 
 
 class Split:
@@ -267,18 +202,6 @@ def test_masks_of_another_size_leave_out_the_predictions_alone(names_only, tmp_p
     assert "mask 7x5" in (tmp_path / "a.html").read_text()
 
 
-def test_the_papers_figure_needs_no_run(tmp_path):
-    done = call("compare", "--figure", tmp_path / "a.svg")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "a.svg").is_file()
-    assert call("compare", "--figure", tmp_path / "a.svg").exit_code == 0  # drawn again
-    (tmp_path / "mine.svg").write_text("<svg>a drawing</svg>")
-    assert "exists and is not what this command writes" in fails("compare", "--figure", tmp_path / "mine.svg")
-    nothing = call("compare")
-    assert nothing.exit_code == 2
-    assert "no run to compare" in nothing.output
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "data" / "voc_animals").is_dir(), reason="needs the photographs of voc_animals")
 def test_photographs_are_shown_with_the_predictions_of_every_step(tiny_settings, tmp_path):
@@ -297,34 +220,6 @@ def test_photographs_are_shown_with_the_predictions_of_every_step(tiny_settings,
     page = written([tmp_path / "run"], tmp_path, images=2)
     assert page.split(">Predictions<")[1].split("<h3>")[0].count("<img") == 2 * (2 + 2)
     assert len(re.findall(r'alt="ipseg after step 1: [^"]*% wrong"', page)) == 2
-
-
-GOOD = {"event": "train", "step": 0, "iteration": 1, "of": 2, "loss": {"a": 1.0}}
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"step": "0"},
-        {"step": None},
-        {"iteration": [1]},
-        {"iteration": 3},
-        {"of": "x"},
-        {"of": True},
-        {"step": 10**400},
-        {"step": 10**8},
-        {"loss": [1.0]},
-        {"loss": {"a": float("nan")}},
-        {"loss": {"a": float("inf")}},
-        {"loss": {"a": 10**400}},
-    ],
-    ids=lambda odd: next(iter(odd)),
-)
-def test_odd_lines_of_a_log_are_passed_over(tiny_run, tmp_path, odd):
-    mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    deep = "[" * 100_000
-    (mine / "log.jsonl").write_text(f"{json.dumps(GOOD | odd | {'iteration': 2} | odd)}\n{deep}\n{json.dumps(GOOD)}\n")
-    assert read_losses(mine) == {"a": [(0.5, 1.0)]}
 
 
 @pytest.mark.parametrize("key", ["started", "git", "versions", "platform"])

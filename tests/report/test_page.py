@@ -13,10 +13,9 @@ import pytest
 
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, make_tables
-from ipseg.report.page import Chapter, Gallery, GalleryImage, MemorySummary, differing_settings, expected, render
+from ipseg.report.page import Chapter, Gallery, GalleryImage, differing_settings, expected, render
 
-SECTIONS = ["Results", "Class IoU", "Confusions", "Image-level accuracy", "Predictions", "Replay memory",
-            "Training losses", "Settings that differ", "Not shown"]  # fmt: skip
+SECTIONS = ["Results", "Class IoU", "Confusions", "Predictions", "Settings that differ", "Not shown"]
 
 
 class Reader(HTMLParser):
@@ -57,13 +56,10 @@ def chapter(gallery, make_run):
     truth = np.zeros_like(image.truth)
     truth[10:30, 10:30] = 1
     maps = {0: np.zeros_like(truth), 1: truth, 2: truth}
-    shown = [("old/one: cat & dog", np.zeros((30, 40, 3), np.uint8))]
     return Chapter(
         table=make_tables(runs)[0],
         gallery=replace(gallery, images=[replace(image, truth=truth, predictions={"ipseg": maps})]),
-        memories={"ipseg": MemorySummary(size=9, classes={"cat": 4, "bus": 2}, shown=shown, note="1 of 9 is shown.")},
-        losses={"ipseg": {"sum": [(0.5, 2.0), (1.0, 1.0)], "temporary": [(0.5, 2.0), (1.0, 1.0)]}},
-        missing=["Replay memory of <i>other</i>: it keeps no images."],
+        missing=["Predictions of <i>other</i>: its weights are not there."],
     )
 
 
@@ -86,10 +82,7 @@ def test_a_page_needs_nothing_but_itself(page):
     links = Reader(page).links
     assert links
     assert all(link.startswith(("data:image/", "#")) for link in links)
-    assert set(re.findall(r"https?://[^\"' <]+", page)) <= {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
+    assert not re.findall(r"https?://", page)
     assert all(address.startswith(("data:", "#")) for address in re.findall(r"url\(([^)]*)\)", page))
     assert "@import" not in page
     assert "file:" not in page
@@ -110,11 +103,28 @@ def test_every_run_class_and_fact_is_on_the_page(page, chapter):
 
 
 def test_every_image_and_figure_has_an_alternative_text(page):
-    images, figures = re.findall(r"<img [^>]*>", page), re.findall(r"<svg [^>]*>", page)
-    assert len(images) == 6
+    images = re.findall(r"<img [^>]*>", page)
+    figures = [tag for tag in images if 'src="data:image/svg+xml' in tag]
+    assert (len(images), len(figures)) == (5 + 6, 6)  # four curves, two matrices
     assert all(re.search(r'alt="[^"]+"', tag) for tag in images)
-    assert len(figures) == 9
-    assert all('role="img" aria-label="' in tag for tag in figures)
+
+
+def test_the_alternative_text_of_curves_has_the_numbers(make_run):
+    run = make_run("a <b> & c")
+    numbers = ", ".join(f"{100 * step.miou['all']:.1f}" for step in run.steps)
+    assert f'a &lt;b&gt; &amp; c {numbers}"' in alone(make_run, run)
+
+
+def test_image_level_accuracy_has_a_figure_for_each_reading_that_some_method_has(make_run):
+    def with_accuracy(run, **readings):
+        return replace(run, steps=tuple(replace(step, image_accuracy={"all": readings}) for step in run.steps))
+
+    one = with_accuracy(make_run("posterior"), posterior=0.5, pixel=None, both=0.25)
+    page = alone(make_run, one, with_accuracy(make_run("plain"), posterior=None, pixel=None, both=0.75))
+    drawn = dict(re.findall(r'alt="image-level accuracy of ([^,]*), %, after every step. ([^"]*)"', page))
+    assert set(drawn) == {"the image posterior", "the final prediction"}
+    assert "plain" not in drawn["the image posterior"]
+    assert "plain 75.0, 75.0, 75.0" in drawn["the final prediction"]
 
 
 def test_wide_content_is_reached_by_keyboard_and_has_a_name_of_its_own(page):
@@ -158,13 +168,6 @@ def test_settings_that_one_method_alone_has_are_no_difference(page):
     table = page.split('class="settings"')[1].split("</table>")[0]
     assert re.findall(r"<td>([^<]*)</td>", table) == ["9", "0"]
     assert differing_settings([{"a": True}, {"a": None}, {}]) == [("a", ["true", "null", "–"])]
-
-
-def test_the_memory_is_shown_with_its_classes(page):
-    memory = page.split(">Replay memory<")[1].split("<h3>")[0]
-    assert 'alt="old/one: cat &amp; dog"' in memory
-    assert ": 9 images" in memory
-    assert "1 of 9 is shown." in memory
 
 
 def test_old_results_alone_make_a_page_that_says_what_is_missing(make_run):

@@ -1,4 +1,4 @@
-"""Images of a report: predictions of several runs on the same validation images, and replay memories."""
+"""The gallery of a report: predictions of several runs on the same validation images."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from ipseg.apps.model import as_tensor, inference_recipe
-from ipseg.data.dataset import DatasetSplits, EmptyDataset, require_same_size
-from ipseg.data.memory import load_memory
+from ipseg.data.dataset import DatasetSplits, require_same_size
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, TableRow
-from ipseg.report.page import Gallery, GalleryImage, MemorySummary
+from ipseg.report.page import Gallery, GalleryImage
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe
@@ -23,45 +22,26 @@ from ipseg.training.start import load, restore
 
 MOST_STEPS = 4
 """Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""
-MOST_REPLAYED = 32
-"""Images of a memory that are shown."""
 Choose = Callable[[DatasetSplits, Scenario], list[int]]
 """The indices of validation images."""
 Labels = NDArray[np.uint8]
 
 
-class SourceCache:
-    """Opens every data set once."""
-
-    def __init__(self) -> None:
-        self._sources: dict[str, DatasetSplits] = {}
-
-    def open(self, recipe: Recipe) -> DatasetSplits:
-        """The data of a recipe; its validation split is the one that the run is measured on."""
-        key = repr((recipe.data, recipe.evaluation.held_out))
-        if key not in self._sources:
-            try:
-                self._sources[key] = recipe.splits()
-            except (UserError, OSError) as error:
-                raise UserError(f"the data cannot be opened ({brief(error)}).") from error
-        return self._sources[key]
-
-
 def make_gallery(
-    rows: Sequence[TableRow], choose: Choose, sources: SourceCache, device: torch.device, say: Callable[[str], None]
+    rows: Sequence[TableRow], choose: Choose, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Gallery, dict[str, str]]:
-    """Predictions of the first seed of every row on the same images; and why rows have none."""
+    """Predictions of the first seed of every row on the same images; and why a row has none."""
     runs, missing = {}, {}
     for row in rows:
         try:
             runs[row.label] = _open(row.runs[0])
         except (UserError, OSError, KeyError, TypeError) as error:
-            missing[row.label] = f"{brief(error)}."
+            missing[row.label] = f"{_first_line(error)}."
     if not runs:
         return Gallery(), missing
     _, recipe, learned = next(iter(runs.values()))
     try:
-        splits = sources.open(recipe)
+        splits = recipe.splits()  # its validation split is the one that the run is measured on
         scenario = replace(learned, data_classes=splits.classes)  # mask values follow the data that is read now
         table = scenario.evaluation_table(scenario.steps[-1])
         chosen = choose(splits, scenario)
@@ -70,14 +50,14 @@ def make_gallery(
         for index, image, truth in zip(chosen, images, truths, strict=True):
             require_same_size(splits.val.names[index], image=image, mask=truth)
     except (UserError, OSError) as error:
-        return Gallery(), missing | dict.fromkeys(runs, f"{brief(error)}.")
+        return Gallery(), missing | dict.fromkeys(runs, f"the data cannot be read ({_first_line(error)}).")
     names, predictions = (BACKGROUND, *scenario.order), {}
     for label, run in runs.items():
         say(f"{label} predicts {len(chosen)} images")
         try:
             predictions[label] = _predict(*run, images, names, device)
         except (UserError, OSError) as error:  # damaged weights leave out no other run
-            missing[label] = f"{brief(error)}."
+            missing[label] = f"{_first_line(error)}."
     shown = []
     for place, index in enumerate(chosen):
         found = {label: {step: maps[place] for step, maps in steps.items()} for label, steps in predictions.items()}
@@ -147,39 +127,6 @@ def spread_over_data(splits: DatasetSplits, scenario: Scenario, count: int) -> l
     return chosen
 
 
-def memory_summary(run: Run, sources: SourceCache, *, images: bool) -> MemorySummary:
-    """The replay memory after the last step; UserError says why there is none."""
-    if run.folder is None:
-        raise UserError("there are only its results, not its folder.")
-    folder = RunFolder(run.folder)
-    place = folder.step(folder.finished() - 1) / "memory"
-    if not (place / "manifest.json").is_file():
-        raise UserError("it was deleted, or left out of a pack.")
-    memory = load_memory(place, EmptyDataset())
-    if not len(memory):
-        raise UserError("it keeps no images.")
-    classes = {name: sum(name in exemplar.classes for exemplar in memory.exemplars) for name in memory.order}
-    summary = MemorySummary(size=len(memory), classes=classes)
-    if not images:
-        return replace(summary, note="The images are not shown: --gallery 0 leaves them out.")
-    problem, available = "they are not in the data", list(range(len(memory)))
-    try:
-        memory = load_memory(place, sources.open(inference_recipe(RunFolder.open(run.folder))).train)
-    except UserError as error:  # copies in the memory need no data
-        problem = brief(error)
-        available = [index for index, exemplar in enumerate(memory.exemplars) if exemplar.has_copy()]
-    shown = []
-    for index in available[:: -(-len(available) // MOST_REPLAYED) or 1]:
-        exemplar = memory.exemplars[index]
-        try:
-            image = memory.sample(index).image
-        except (UserError, OSError):
-            continue  # the data has changed since; other images may still be there
-        shown.append((f"{exemplar.name}: {', '.join(exemplar.classes) or 'no class'}", image))
-    note = f"{len(shown)} of {len(memory)} images are shown." if shown else f"The images are not shown: {problem}."
-    return replace(summary, shown=shown, note="" if len(shown) == len(memory) else note)
-
-
-def brief(error: Exception) -> str:
-    """The first line of an error; one of data lists a whole tree below it."""
+def _first_line(error: Exception) -> str:
+    """An error of data lists a whole tree below its first line."""
     return str(error).partition("\n")[0].removesuffix("Expected:").rstrip(" .:")

@@ -7,26 +7,17 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from ipseg.evaluation.results import StepResult
 from ipseg.report.compare import ResultTable, TableRow, notes
 from ipseg.report.confusion import last_confusion
-from ipseg.report.figures import (
-    READINGS,
-    Losses,
-    confusion_map,
-    image_accuracy,
-    iou_map,
-    loss_curves,
-    miou_curves,
-    plotted,
-    run_colors,
-)
+from ipseg.report.figures import all_classes, confusion_map, curves, plotted, run_colors, svg
 from ipseg.report.overlay import checked, outline_errors, overlay
 from ipseg.report.palette import IGNORE, Bytes, as_hex, colors
 from ipseg.visible import visible
@@ -35,6 +26,8 @@ LARGEST, SMALLEST = 480, 320
 """Sides of images on the page: larger ones are scaled down, smaller ones enlarged so that outlines stay thin."""
 MOST_CLASSES = 24
 """Of a confusion matrix that can be read."""
+READINGS = {"posterior": "the image posterior", "pixel": "the pixels", "both": "the final prediction"}
+"""How an image's set of classes may be predicted."""
 
 Labels = NDArray[np.integer]
 
@@ -62,33 +55,25 @@ class Gallery:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemorySummary:
-    """The replay memory of a run after its last step."""
-
-    size: int
-    classes: Mapping[str, int]
-    """Class -> images that contain it."""
-    shown: Sequence[tuple[str, Bytes]] = ()
-    """Some of the images with their descriptions."""
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """One table and all that is known of its runs, by the labels of rows."""
+    """One table, and the predictions of its runs by the labels of rows."""
 
     table: ResultTable
     gallery: Gallery = Gallery()
-    memories: Mapping[str, MemorySummary] = field(default_factory=dict)
-    losses: Mapping[str, Losses] = field(default_factory=dict)
     missing: Sequence[str] = ()
     """Sentences: what cannot be shown, and why."""
 
 
-def render(
-    title: str, chapters: Sequence[Chapter], facts: Mapping[str, str], *, intro: str = "", paper: Sequence[str] = ()
-) -> str:
-    """The page as text; `paper` are figures of the paper's numbers with ours."""
+class Picture(NamedTuple):
+    """An image on the page."""
+
+    url: str
+    alt: str
+    caption: str = ""
+
+
+def render(title: str, chapters: Sequence[Chapter], facts: Mapping[str, str], *, intro: str = "") -> str:
+    """The page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -99,8 +84,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    values = {"title": title, "intro": intro, "facts": facts, "paper": paper}
-    return environment.get_template("page.html.jinja").render(chapters=list(map(_chapter, chapters)), **values)
+    template = environment.get_template("page.html.jinja")
+    return template.render(chapters=list(map(_chapter, chapters)), title=title, intro=intro, facts=facts)
 
 
 def _chapter(chapter: Chapter) -> dict[str, Any]:
@@ -108,25 +93,9 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
     table, rows = chapter.table, plotted(chapter.table)
     steps = max((row.results[0].steps for row in rows), key=len)
     names = list(chapter.gallery.names) or list(steps[-1].iou)
-    accuracy = [figure for reading in READINGS if (figure := image_accuracy(rows, reading))]
-    confusions, without = [], []
-    for row in rows:
-        confusion = last_confusion(row.results)
-        if confusion is None:
-            without.append(row.label)
-            continue
-        confusion = confusion.of([name for name in names if name in confusion.names])
-        shown = confusion.worst(MOST_CLASSES)
-        confusions.append(
-            {
-                "row": row.label,
-                "figure": confusion_map(row, shown),
-                "pairs": confusion.look_alikes(),
-                "missed": confusion.missed(),
-                "shown": len(shown.names),
-                "of": len(confusion.names),
-            }
-        )
+    accuracy = [figure for reading in READINGS if (figure := _accuracy_curves(rows, reading))]
+    confusions = [found for row in rows if (found := _confusions(row, names))]
+    without = [row.label for row in rows if row.label not in [found["row"] for found in confusions]]
     missing = [f"Confusion matrix of {', '.join(without)}: the results do not have it."] if without else []
     missing += [] if accuracy else ["Image-level accuracy: the results do not have it."]
     missing += [] if len(rows) == len(table.rows) else [f"Figures of all rows: they show {len(rows)} of them."]
@@ -136,7 +105,7 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
         "rows": rows,
         "color": dict(zip([row.label for row in rows], run_colors([row.name for row in rows]), strict=True)),
         "class_color": dict(zip(names, map(as_hex, colors()), strict=False)),
-        "curves": miou_curves(rows),
+        "curves": [_curves(rows, all_classes, "mIoU over all classes seen so far, %"), *accuracy],
         "bands": any(len(row.runs) > 1 for row in rows),
         "dashed": any(row.bound or row.oracle for row in rows),
         "dots": not all(row.measured_alike for row in rows),
@@ -144,20 +113,44 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
         "iou": [row.iou()[-1] for row in rows],
         "forgetting": [row.forgetting() for row in rows],
         "names": names,
-        "iou_maps": [(row.label, iou_map(row, names)) for row in rows if len(row.iou()) > 1],
         "confusions": confusions,
-        "accuracy": accuracy,
-        "gallery": chapter.gallery,
-        "shown": _shown_classes(chapter.gallery),
         "images": [_gallery_image(image, chapter.gallery, rows) for image in chapter.gallery.images],
-        "memories": [
-            (row, memory, [(text, data_url(image, 112)) for text, image in memory.shown])
-            for row in rows
-            if (memory := chapter.memories.get(row.label))
-        ],
-        "losses": [loss_curves(row, chapter.losses[row.label]) for row in rows if row.label in chapter.losses],
+        "shown": _shown_classes(chapter.gallery),
         "settings": differing_settings([row.runs[0].settings for row in rows]),
         "missing": [*missing, *chapter.missing],
+    }
+
+
+def _curves(rows: Sequence[TableRow], value: Any, title: str) -> Picture:
+    means = [(row.label, [stat.mean for stat in row.over_steps(value)]) for row in rows]
+    numbers = [f"{label} " + ", ".join("–" if m is None else f"{m:.1f}" for m in found) for label, found in means]
+    return Picture(data_url(curves(rows, value, title)), f"{title}, after every step. {'; '.join(numbers)}")
+
+
+def _accuracy_curves(rows: Sequence[TableRow], reading: str) -> Picture | None:
+    """The share of images whose set of classes is predicted exactly; none where no run has it."""
+
+    def value(step: StepResult) -> float | None:
+        return (step.image_accuracy or {}).get("all", {}).get(reading)
+
+    known = [row for row in rows if any(stat.mean is not None for stat in row.over_steps(value))]
+    return _curves(known, value, f"image-level accuracy of {READINGS[reading]}, %") if known else None
+
+
+def _confusions(row: TableRow, names: Sequence[str]) -> dict[str, Any] | None:
+    confusion = last_confusion(row.results)
+    if confusion is None:
+        return None
+    confusion = confusion.of([name for name in names if name in confusion.names])
+    shown = confusion.worst(MOST_CLASSES)
+    alt = f"Confusion matrix of {row.label}; the most frequent confusions are listed beside it"
+    return {
+        "row": row.label,
+        "figure": Picture(data_url(confusion_map(shown)), alt),
+        "pairs": confusion.look_alikes(),
+        "missed": confusion.missed(),
+        "shown": len(shown.names),
+        "of": len(confusion.names),
     }
 
 
@@ -176,37 +169,34 @@ def differing_settings(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[str, 
     return [(key, found) for key in keys if len({*(found := texts(key))} - {"–"}) > 1]
 
 
-# ---- images ---------------------------------------------------------------------------------------------------------
-
-
 def _gallery_image(image: GalleryImage, gallery: Gallery, rows: Sequence[TableRow]) -> dict[str, Any]:
-    factor = max(1, SMALLEST // max(image.truth.shape))
-    photo = _enlarged(image.image, factor)
-    lines = []
+    """The image, its ground truth, and the predictions of every row."""
+    names, factor = gallery.names, max(1, SMALLEST // max(image.truth.shape))
+
+    def enlarged(pixels: NDArray[Any]) -> NDArray[Any]:
+        return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+
+    photo = enlarged(image.image)
+    counted = max(1, int((image.truth != IGNORE).sum()))
+    predictions = []
     for row in rows:
-        cells = []
+        pictures = []
         for step, labels in image.predictions.get(row.label, {}).items():
-            truth = expected(image.truth, gallery.names, row.results[0].steps[step].iou, gallery.unseen)
-            wrong = (checked(image.image, labels, gallery.names) != truth) & (truth != IGNORE)
-            picture = overlay(photo, _enlarged(labels, factor), gallery.names)
-            share = wrong.sum() / max(1, (truth != IGNORE).sum())
+            truth = expected(image.truth, names, row.results[0].steps[step].iou, gallery.unseen)
+            wrong = (checked(image.image, labels, names) != truth) & (truth != IGNORE)
+            share = wrong.sum() / counted
             error = f"{100 * share:.0f} % wrong" if share >= 0.005 or not share else "under 1 % wrong"
-            alt = f"{row.label} after step {step}: {_class_names(labels, gallery.names)}, {error}"
-            url = data_url(outline_errors(picture, _enlarged(wrong, factor)))
-            cells.append({"step": step, "error": error, "alt": alt, "url": url})
-        if cells:
-            lines.append({"row": row.label, "cells": cells})
-    return {
-        "name": image.name,
-        "url": data_url(photo),
-        "truth": data_url(overlay(photo, _enlarged(image.truth, factor), gallery.names)),
-        "classes": _class_names(image.truth, gallery.names),
-        "lines": lines,
-    }
-
-
-def _enlarged(pixels: NDArray[Any], factor: int) -> NDArray[Any]:
-    return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+            drawn = outline_errors(overlay(photo, enlarged(labels), names), enlarged(wrong))
+            alt = f"{row.label} after step {step}: {_class_names(labels, names)}, {error}"
+            pictures.append(Picture(data_url(drawn), alt, f"step {step}: {error}"))
+        if pictures:
+            predictions.append((row.label, pictures))
+    annotated = data_url(overlay(photo, enlarged(image.truth), names))
+    given = [
+        Picture(data_url(Image.fromarray(photo)), image.name, "image"),
+        Picture(annotated, f"ground truth: {_class_names(image.truth, names)}", "ground truth"),
+    ]
+    return {"name": image.name, "given": given, "predictions": predictions}
 
 
 def expected(truth: Labels, names: Sequence[str], seen: Mapping[str, Any], unseen: int = 0) -> Bytes:
@@ -224,16 +214,19 @@ def _class_names(labels: Labels, names: Sequence[str]) -> str:
 
 def _shown_classes(gallery: Gallery) -> list[str]:
     """The classes in the images and their predictions, for the legend."""
-    predicted = chain(*(steps.values() for image in gallery.images for steps in image.predictions.values()))
-    maps = chain((image.truth for image in gallery.images), predicted)
-    labels = set().union(*(np.unique(labels).tolist() for labels in maps)) - {0, IGNORE}
-    return [gallery.names[label] for label in sorted(labels)]
+    maps = [image.truth for image in gallery.images]
+    maps += [labels for image in gallery.images for steps in image.predictions.values() for labels in steps.values()]
+    found = {label for labels in maps for label in np.unique(labels).tolist()} - {0, IGNORE}
+    return [gallery.names[label] for label in sorted(found)]
 
 
-def data_url(image: Bytes | Image.Image, largest: int = LARGEST) -> str:
-    """The image as a data address: WebP, small enough for a page of many images to open on a phone."""
-    picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
-    picture.thumbnail((largest, largest))
-    buffer = io.BytesIO()
-    picture.save(buffer, format="webp", quality=80)
-    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+def data_url(picture: Image.Image | Figure) -> str:
+    """A figure as SVG, an image as WebP, small enough for a page of many images to open on a phone."""
+    if isinstance(picture, Figure):
+        kind, content = "svg+xml", svg(picture).encode()
+    else:
+        picture.thumbnail((LARGEST, LARGEST))
+        buffer = io.BytesIO()
+        picture.save(buffer, format="webp", quality=80)
+        kind, content = "webp", buffer.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
