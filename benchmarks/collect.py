@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -38,8 +39,8 @@ from ipseg.own_code import code_allowed
 from ipseg.report.compare import Run
 from ipseg.scenario.split import Scenario
 from ipseg.sweep.grid import Grid
-from ipseg.training.folder import FREE, RunFolder
-from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import RUNTIME, Recipe, make_recipe
 
 DIGITS = 6
 """Of fractions: a ten-thousandth of a point of mIoU."""
@@ -110,7 +111,7 @@ def _scenario(folder: RunFolder, recipe: Recipe) -> Scenario:
 
 def settings_of(recipe: Settings) -> dict[str, Any]:
     """The recipe as `section.key`, without what may change in a run that goes on."""
-    return {key: _place(value) for key, value in flat(recipe).items() if key not in FREE | {"seed"}}
+    return {key: _place(value) for key, value in flat(recipe).items() if key not in RUNTIME | {"seed"}}
 
 
 @cache
@@ -210,7 +211,13 @@ def read(files: Sequence[Path]) -> list[Run]:
     return list(entries.values())
 
 
+RENAMED = {"rehearsal": "replay_share", "optimiser": "optimizer", "later_optimiser": "later_optimizer"}
+"""Settings that kept results call by their names of then."""
+
+
 def _entry(text: str) -> tuple[str, Run]:
+    for old, new in RENAMED.items():
+        text = re.sub(rf"\.{old}\b", f".{new}", text)
     line = json.loads(text)
     result = RunResult.from_json(line)
     told = _defaults(result.method) | line["settings"]

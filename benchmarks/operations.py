@@ -13,13 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.apps.cost import made_up
 from ipseg.data.scenes.classes import class_names
-from ipseg.methods.ipseg import Views
 
 BATCH, MEMORY = 16, 100
 
 
 @cache
-def teraflop(name: str, *, fixed: bool) -> float:
+def teraflop(name: str) -> float:
     """10^12 operations of one iteration: products, convolutions and attention, forward and backward."""
     case, device = CASES[name], torch.device("cpu")
     recipe = recipe_for(case["backbone"], case["scenario"], case["side"], Path("none"), [])
@@ -28,9 +27,6 @@ def teraflop(name: str, *, fixed: bool) -> float:
     for step in steps[: case["step"] % len(steps) + 1]:
         method.begin_step(step)
     memory = MEMORY if step.index else 0
-    if fixed and memory:
-        kept, inputs = method.plan(BATCH, memory).num_replay_images, method.network.posterior.shared[0].in_features
-        method._views = Views(torch.zeros(kept, inputs), torch.zeros(kept, len(step.seen), dtype=torch.bool), kept)
     batch = made_up(method.plan(BATCH, memory), recipe.training.crop, step, device)
     parameters = [parameter for group in method.parameter_groups() for parameter in group.parameters]
     method.train_mode()

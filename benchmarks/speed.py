@@ -52,9 +52,6 @@ WAYS = {
     "graphs": [*FAST, "training.graphs=true"],
     "compile": FUSED,
     "compile, graphs": [*FUSED, "training.graphs=true"],
-    "compile, fixed views": [*FUSED, "method.posterior_views=fixed"],
-    "compile, fixed views, graphs": [*FUSED, "method.posterior_views=fixed", "training.graphs=true"],
-    "compile, fixed views, gate": [*FUSED, "method.posterior_views=fixed", "method.gate=exact"],
 }
 PICTURES, SIDE = 160, 512
 BOUNDED = "bounded 0.05"

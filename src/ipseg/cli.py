@@ -91,7 +91,6 @@ def train(
     from ipseg.apps.train import default_folder, describe_plan, resolve
     from ipseg.report.formats import steps_table
     from ipseg.training.experiment import run
-    from ipseg.training.idle import idle
 
     made = resolve(recipe, changes or ())
     folder = out or default_folder(recipe, made)
@@ -101,7 +100,7 @@ def train(
         if plan.problem:
             raise plan.problem
         return
-    for note in idle(made):
+    for note in made.unused_settings():
         complain(f"note: {note}")
     result = run(made, folder, resume=resume, quiet=quiet, steps=steps)
     show(steps_table(result))

@@ -37,6 +37,33 @@ _MERGE = "tag:yaml.org,2002:merge"
 """The key `<<`, which brings the keys of another section along; those that stand here themselves go over them."""
 
 
+Scope = Literal["fixed", "step", "later", "inference", "runtime", "place"]
+"""When a setting acts, and so who may change it.
+
+fixed: the network's shape; nobody. step: every step; nobody within a run. later: as step, but not the base step, which
+runs that differ in it can share. inference: predictions alone; whoever evaluates. runtime: speed and messages, not
+results; a run that resumes. place: where files lie; as runtime, if they are the same.
+"""
+
+
+def scoped(default: Any, scope: Scope) -> Any:
+    """A field of settings with a scope; a field without one is of scope `step`."""
+    return dataclasses.field(default=default, metadata={"scope": scope})
+
+
+def scopes(config: Any, prefix: str = "") -> dict[str, Scope]:
+    """The scope of every setting, by `section.key`, of a config or a class of configs."""
+    found: dict[str, Scope] = {}
+    hints = typing.get_type_hints(config if isinstance(config, type) else type(config))
+    for field in dataclasses.fields(config):
+        inner = hints[field.name] if isinstance(config, type) else getattr(config, field.name)
+        if dataclasses.is_dataclass(inner):
+            found |= scopes(inner, f"{prefix}{field.name}.")
+        else:
+            found[f"{prefix}{field.name}"] = field.metadata.get("scope", "step")
+    return found
+
+
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make a config dataclass of a mapping: unknown keys and wrong types are refused by name (`where` + key)."""
     if not isinstance(values, Mapping):

@@ -7,7 +7,5 @@ from operations import teraflop
 
 
 @pytest.mark.slow
-def test_the_count_is_that_of_the_network_and_fixed_views_save_the_encoder_a_part():
-    base = teraflop("r50 320 step 0", fixed=False)
-    assert base == pytest.approx(4.01, abs=0.01)  # what torch counted while a GPU computed it
-    assert teraflop("r50 320 step 4", fixed=True) < teraflop("r50 320 step 4", fixed=False)
+def test_the_count_is_that_of_the_network():
+    assert teraflop("r50 320 step 0") == pytest.approx(4.01, abs=0.01)  # what torch counted while a GPU computed it

@@ -20,7 +20,6 @@ import torch
 from PIL import Image
 
 from commands import call
-from ipseg.apps.model import AFTERWARDS
 from ipseg.config import flat, override, to_dict
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.registry import METHODS
@@ -178,7 +177,7 @@ def resolved(command: str) -> list[dict[str, Any]]:
         return [to_dict(load_recipe(words[2], changes))]
     if words[1] == "evaluate":
         _, stem, _, name = words[2].split("/")
-        assert {change.partition("=")[0] for change in changes} <= set(AFTERWARDS)
+        assert {change.partition("=")[0] for change in changes} <= {"method.alpha_bc", "method.alpha_nf"}
         return [override(to_dict(recipes(ROOT / "benchmarks" / "paper" / f"{stem}.yaml")[name]), changes)]
     assert words[1] == "sweep"
     patterns = [words[index + 1] for index, word in enumerate(words) if word == "--only"]

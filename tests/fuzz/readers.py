@@ -40,7 +40,6 @@ from ipseg.data.memory import load_memory
 from ipseg.errors import UserError, about_a_place
 from ipseg.report.formats import as_json, markdown
 from ipseg.training.folder import RunFolder
-from ipseg.training.idle import idle
 from ipseg.training.recipe import load_recipe, make_recipe
 from ipseg.training.tensors import load_tensors
 
@@ -50,7 +49,7 @@ BATCH = 250
 
 def read_recipe(it: Path, _: Path) -> None:
     recipe = load_recipe(it)
-    idle(recipe)
+    recipe.unused_settings()
     assert make_recipe(load_again(to_yaml(recipe), it)) == recipe
 
 

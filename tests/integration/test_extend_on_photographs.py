@@ -86,7 +86,7 @@ def recipe(data: Path):
                 "name": "ipseg",
                 "variant": "official",
                 "min_class_area": 0.02,
-                "rehearsal": 0.0,
+                "replay_share": 0.0,
                 "posterior_lr": 0.06,
                 "backbone_lr": 0.3,
             },

@@ -53,7 +53,7 @@ def test_the_loss_is_cross_entropy_on_the_steps_labels(finetune, batch, scenario
 def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, scenario):
     finetune.begin_step(scenario.steps[1])
     assert finetune.plan(16, memory=100) == BatchPlan(16)
-    replaying = FinetuneConfig(rehearsal=0.25).build(MODEL)
+    replaying = FinetuneConfig(replay_share=0.25).build(MODEL)
     replaying.begin_step(scenario.steps[0])
     assert replaying.plan(16, memory=100) == BatchPlan(16)  # in the base step there is nothing to remember
     replaying.begin_step(scenario.steps[1])

@@ -212,8 +212,8 @@ def test_new_images_for_the_posterior_are_a_share_of_the_batch_as_new_classes_ar
 @pytest.mark.parametrize(
     ("settings", "plan"),
     [
-        ({"rehearsal": 0.0}, BatchPlan(16, 0, 15, 1)),
-        ({"rehearsal": 0.25}, BatchPlan(12, 4, 15, 1)),
+        ({"replay_share": 0.0}, BatchPlan(16, 0, 15, 1)),
+        ({"replay_share": 0.25}, BatchPlan(12, 4, 15, 1)),
         ({"variant": "official"}, BatchPlan(8, 8, 15, 1, crop_replay_images=True)),
         ({"image_posterior": False}, BatchPlan(8, 8, 0)),
     ],
@@ -229,7 +229,7 @@ def test_without_memory_and_in_the_base_step_all_pictures_are_current():
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_smallest_batch_still_holds_a_current_picture(size):
-    plan = at_step(1, rehearsal=0.9).plan(size, memory=3)
+    plan = at_step(1, replay_share=0.9).plan(size, memory=3)
     assert plan.num_new >= 1
     assert plan.num_replay_images >= 1  # without any the posterior would forget
 
@@ -303,11 +303,6 @@ def test_a_pseudo_label_counts_from_a_probability_of_seven_tenths(make_method, b
     assert torch.equal(method.pseudo_labels(images), expected)
 
 
-def test_fixed_views_and_crops_drawn_anew_do_not_go_together():
-    with pytest.raises(UserError, match="posterior_views"):
-        IPSegConfig(variant="official", posterior_views="fixed")
-
-
 @pytest.mark.parametrize("saliency", ["all", "none"])
 @pytest.mark.parametrize("name", ["ipseg", "ipseg_lda"])
 def test_without_saliency_maps_the_papers_permanent_branch_would_learn_a_constant_and_is_refused(name, saliency):
@@ -321,7 +316,7 @@ def test_without_saliency_maps_the_papers_permanent_branch_would_learn_a_constan
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha_bc", 1.1), ("alpha_nf", -0.1), ("rehearsal", 1.0), ("lambda_temporary", -1.0)],
+    [("alpha_bc", 1.1), ("alpha_nf", -0.1), ("replay_share", 1.0), ("lambda_temporary", -1.0)],
 )
 def test_settings_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(UserError, match=rf"method\.{name}"):

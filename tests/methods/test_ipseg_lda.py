@@ -8,7 +8,7 @@ from learning import learn
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.methods.ipseg_lda import IPSegLDAConfig
-from ipseg.models.network import count_parameters, logits_of
+from ipseg.models.network import count_parameters
 
 LDA = {"name": "ipseg_lda"}
 
@@ -97,22 +97,6 @@ def test_the_fused_teacher_gives_the_prediction_of_the_step_before(make_method, 
     assert torch.equal(labels, said.where(crops.labels == 0, 0))
 
 
-def test_a_teacher_of_heads_alone_is_that_of_ipseg(make_method, scenario, hand_made):
-    ours, theirs = make_method(step=1, teacher="heads", **LDA), make_method(step=1)
-    weights = theirs.network.state_dict()
-    theirs.network.load_state_dict({key: ours.network.state_dict().get(key, weights[key]) for key in weights})
-    crops = hand_made([0], classes=4)
-    for method in (ours, theirs):
-        method.begin_step(scenario.steps[2])
-    with torch.no_grad():
-        found = ours._teacher_labels(ours.network.eval().encoder(crops.images), crops.labels)
-        features = theirs.network.eval().encoder(crops.images)
-        old = [logits_of(head, features)[:, 2:] for head in theirs.network.temporary[:-1]]
-        expected = theirs._teacher_labels(features, old, crops.labels)
-    assert found.any()
-    assert torch.equal(found, expected)
-
-
 # ---- decoders of their own ------------------------------------------------------------------------------------------
 
 
@@ -159,7 +143,7 @@ def test_gated_heads_with_decoders_of_their_own_say_what_all_do(make_method, han
     assert gated.heads_run is not None
 
 
-@pytest.mark.parametrize(("name", "value"), [("alpha_bc", 2.0), ("rehearsal", 1.0), ("lambda_permanent", -1.0)])
+@pytest.mark.parametrize(("name", "value"), [("alpha_bc", 2.0), ("replay_share", 1.0), ("lambda_permanent", -1.0)])
 def test_settings_out_of_range_are_refused_by_name(name, value):
     from ipseg.errors import UserError
 

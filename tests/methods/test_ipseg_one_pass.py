@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ipseg.data.batch import StepBatch, join
+from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.decoupling import decoupled_losses
 from ipseg.methods.ipseg import IPSegConfig
@@ -73,33 +73,3 @@ def test_one_pass_over_all_images_gives_what_a_pass_for_each_use_gives(make_meth
         logits = network.posterior(pooled)
     apart["posterior"] = nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
     assert all(torch.allclose(loss[name], apart[name], atol=1e-5) for name in apart)
-
-
-def test_fixed_views_are_seen_once_and_teach_what_the_pictures_taught(make_method, hand_made):
-    method = make_method(posterior_views="fixed")
-    crops, wholes = hand_made([0, 3], count=4, seed=1), hand_made([0], count=1, seed=2)
-    batch = StepBatch(crops, 4, join([wholes] * 3), num_posterior=1)
-    before = method.plan(4, memory=5)
-    method.train_mode()
-    taught = method.loss(batch)
-    method.prepare(iter([batch, batch]))
-    assert (before.num_replay_images, method.plan(4, memory=5).num_replay_images) == (3, 0)
-    passed = []
-    method.network.encoder.register_forward_hook(lambda _, given, __: passed.append(len(given[0])))
-    method.train_mode()
-    again = method.loss(StepBatch(crops, 4, None, num_posterior=1))
-    assert passed == [4]
-    assert all(torch.allclose(taught[name], again[name], atol=1e-6) for name in taught)
-
-
-def test_random_views_are_not_kept_and_a_new_step_forgets_those_of_the_last(make_method, hand_made, scenario):
-    batch = StepBatch(hand_made([0, 3], count=4), 4, hand_made([0], count=2), num_posterior=2)
-    method = make_method()
-    method.prepare(iter([batch]))
-    assert method.plan(4, memory=5).num_replay_images > 0
-    method = make_method(posterior_views="fixed")
-    method.plan(4, memory=2)
-    method.prepare(iter([batch]))
-    assert method.plan(4, memory=2).num_replay_images == 0
-    method.begin_step(scenario.steps[2])
-    assert method.plan(4, memory=5).num_replay_images > 0

@@ -42,7 +42,7 @@ def recipe_of(kind: str) -> Recipe:
             "data": {"name": "scenes", "size": [64, 64], "classes": 4, "train": 20, "val": 2},
             "scenario": {"name": "2-1"},
             "model": {"backbone": {"name": "test_resnet"}, "width": 8, "rates": [1]},
-            "method": {"name": f"later_kinds:{kind}Config", "rehearsal": 0.5, "later_lr": 1},
+            "method": {"name": f"later_kinds:{kind}Config", "replay_share": 0.5, "later_lr": 1},
             "memory": {"size": 4},
             "training": {
                 "epochs": 1,

@@ -49,7 +49,7 @@ def make(scenario):
         ("ilt", {"distillation": 100, "features": 100}),
         ("mib", {"distillation": 10}),
         ("plop", {"pod_features": 0.01, "pod_logits": 0.0005}),
-        ("plop_m", {"pod_features": 0.01, "pod_logits": 0.0005, "rehearsal": 0.5}),
+        ("plop_m", {"pod_features": 0.01, "pod_logits": 0.0005, "replay_share": 0.5}),
     ],
 )
 def test_weights_are_the_published_ones_and_each_scales_its_part(name, weights, make, batch):
@@ -178,7 +178,7 @@ def test_hooks_that_a_method_does_not_have_do_nothing_and_ask_for_no_batch(make)
 
 def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, hand_made):
     """With one label map for both, an old class of a replayed picture pulls its own channel, not its neighbor's."""
-    method = make("finetune", rehearsal=0.5)
+    method = make("finetune", replay_share=0.5)
     crops = hand_made([0, 3])
     crops.labels[1] = 2  # cow, learned in the base step: its second class, channel 2
     logits = method.network(crops.images).enlarged()
@@ -217,7 +217,7 @@ def test_plop_m_is_plop_with_half_a_batch_from_memory(make):
         ({"name": "plop", "pod_scales": [0]}, r"method\.pod_scales"),
         ({"name": "plop", "least_threshold": 2}, r"method\.least_threshold"),
         ({"name": "plop_m", "mem_labels": "all"}, r"method\.mem_labels.*all_seen"),
-        ({"name": "lwf", "rehearsal": 1}, r"method\.rehearsal"),
+        ({"name": "lwf", "replay_share": 1}, r"method\.replay_share"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_name(settings, message):

@@ -225,7 +225,7 @@ def test_ssul_m_is_ssul_with_half_a_batch_from_memory_and_the_same_base_step(mak
         ({"name": "ssul", "head": "deeplab"}, r"method\.head.*ssul"),
         ({"name": "ssul", "confidence": 1.5}, r"method\.confidence"),
         ({"name": "ssul", "background_lr": -1}, r"method\.background_lr"),
-        ({"name": "ssul_m", "rehearsal": 1}, r"method\.rehearsal"),
+        ({"name": "ssul_m", "replay_share": 1}, r"method\.replay_share"),
         ({"name": "ssul_m", "mem_labels": "all"}, r"method\.mem_labels.*all_seen"),
     ],
 )

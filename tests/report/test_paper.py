@@ -107,7 +107,7 @@ def test_a_run_finds_the_papers_numbers_for_its_settings_and_no_others():
     assert everything("method={name: finetune}") == set()
     assert everything("method={name: ssul_m}") == {71.7, 71.9}  # the curve's end, and the table
     assert everything("method={name: ssul_m}", "memory.size=0") == {67.5}
-    assert everything("method={name: ssul, rehearsal: 0}", "scenario.name=voc/2-2") == {44.0}  # whatever is stored
+    assert everything("method={name: ssul, replay_share: 0}", "scenario.name=voc/2-2") == {44.0}  # whatever is stored
     assert everything("scenario.name=voc/joint", "method={name: finetune}") == {82.7}
 
 

@@ -20,7 +20,6 @@ from ipseg.methods.ipseg import IPSeg
 from ipseg.training import experiment
 from ipseg.training.experiment import run
 from ipseg.training.folder import RunFolder
-from ipseg.training.idle import idle
 from ipseg.training.recipe import make_recipe
 from ipseg.training.system import choose_device
 from ipseg.training.tensors import load_tensors
@@ -324,7 +323,7 @@ def test_joint_learning_is_one_step_of_everything(tiny_settings, tmp_path):
     "method",
     [
         {"image_posterior": False, "decoupling": False, "head": "small"},
-        {"rehearsal": 0, "image_labels": "part", "alpha_nf": 1},
+        {"replay_share": 0, "image_labels": "part", "alpha_nf": 1},
         {"variant": "official"},
     ],
     ids=["everything off", "options", "official"],
@@ -334,11 +333,11 @@ def test_every_part_can_be_switched(tiny_settings, tmp_path, method):
     assert learned(tiny_settings, tmp_path / "mine").complete
 
 
-@pytest.mark.parametrize("method", [{"name": "finetune"}, {"name": "ipseg_lda", "rehearsal": 0}], ids=str)
+@pytest.mark.parametrize("method", [{"name": "finetune"}, {"name": "ipseg_lda", "replay_share": 0}], ids=str)
 def test_a_method_that_reads_no_memory_stores_no_picture(tiny_settings, tmp_path, method):
     tiny_settings |= {"method": method, "memory": {"size": 6, "store": "copy"}, "scenario": {"name": "2-2"}}
     recipe = make_recipe(tiny_settings)
-    assert any("memory.store is copy and changes nothing" in note for note in idle(recipe))
+    assert any("memory.store is copy and changes nothing" in note for note in recipe.unused_settings())
     assert run(recipe, tmp_path / "run", quiet=True).info["memory"] == 0
     assert not list((tmp_path / "run").rglob("*.png"))
     assert not memory_report(tmp_path / "run")["pictures"]
@@ -380,19 +379,6 @@ def test_another_optimizer_schedule_and_view_of_the_pictures_can_be_chosen(tiny_
     result = learned(tiny_settings, tmp_path / "mine")
     assert result.complete
     assert None not in result.steps[-1].iou.values()
-
-
-@pytest.mark.parametrize(("views", "replayed_for_the_posterior"), [("random", True), ("fixed", False)])
-def test_a_step_trains_on_batches_planned_after_its_preparation(
-    tiny_settings, tmp_path, monkeypatch, views, replayed_for_the_posterior
-):
-    """With fixed views `prepare` computes the features of replayed images for the posterior: no batch needs them."""
-    trained = []
-    monkeypatch.setattr(experiment, "train_step", lambda _method, stream, *_, **__: trained.append(stream[0]))
-    tiny_settings["method"] |= {"posterior_views": views}
-    run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
-    replays = [batch.replay_images is not None for batch in trained]
-    assert replays == [False, replayed_for_the_posterior, replayed_for_the_posterior]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

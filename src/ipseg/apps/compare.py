@@ -20,8 +20,7 @@ from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable, Run, Setup, make_tables
 from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
-from ipseg.training.folder import FREE
-from ipseg.training.recipe import make_recipe
+from ipseg.training.recipe import RUNTIME, make_recipe
 
 OURS = {"data": DATA_SETS, "method": METHODS}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
@@ -66,7 +65,7 @@ def read_run(file: Path) -> Run:
         raise UserError(f"{file} is not the results.json of a run ({type(error).__name__}: {error}).") from error
     recipe = file.with_name("recipe.yaml")
     values = _complete(read_yaml(recipe, "the run's recipe")) if recipe.is_file() else {}
-    settings = {key: value for key, value in flat(values).items() if key not in FREE | SEEDS}
+    settings = {key: value for key, value in flat(values).items() if key not in RUNTIME | SEEDS}
     known = settings or {str(key): value for key, value in result.info.items()}  # a lone file knows little more
     try:
         paper = paper_number(values, result) if values else None

@@ -25,10 +25,10 @@ SHORT = ["scenario.name=scenes/4-1", "data.classes=8", "data.train=1500", "data.
          "training.batch_size=8", "training.epochs=2", "training.later_epochs=2"]  # fmt: skip
 QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=0.4", "data.train=110", "data.val=16"]
 RUNS: dict[str, list[str]] = {  # no replay of pixels: in so few iterations new classes need them all
-    "ipseg": ["method.rehearsal=0"],
-    "ipseg_lda": ["method={name: ipseg_lda, backbone_lr: 0.3, rehearsal: 0}"],
+    "ipseg": ["method.replay_share=0"],
+    "ipseg_lda": ["method={name: ipseg_lda, backbone_lr: 0.3, replay_share: 0}"],
     "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
-    "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.rehearsal=0"],
+    "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.replay_share=0"],
 }
 INTRO = (
     "The same small network learns to segment {classes} classes of drawn objects in {steps} steps, with the labels of "

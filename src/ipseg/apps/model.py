@@ -30,17 +30,6 @@ from ipseg.training.system import choose_device
 Picture = NDArray[np.uint8] | Image.Image | str | Path
 """What a model looks at: (H, W, 3) bytes, a Pillow image, or a file."""
 
-AFTERWARDS = (
-    "method.alpha_bc",
-    "method.alpha_nf",
-    "method.gate",
-    "scenario.unseen",
-    "data.path",
-    "device",
-)
-"""Settings that may change once a run is trained, beside all of `evaluation`: they touch neither weights nor labels.
-The data may have been moved since."""
-
 WHOLE = 3_000_000
 """Pixels of an image that is still seen at once; larger ones are seen tile by tile."""
 SIDE = 1472
@@ -190,11 +179,12 @@ def inference_recipe(folder: RunFolder, assignments: Sequence[str] = ()) -> Reci
             f"evaluation.held_out is {share}, but {folder.path} was trained with {own_share}: it has learned from such "
             "pictures. What can be measured afterwards is its own share, or 0, the validation pictures."
         )
+    allowed = [key for key in recipe.inference_settings() if not key.startswith("evaluation.")]
     for key, value in flat(to_dict(make_recipe(own))).items():
-        if given.get(key) != value and key not in AFTERWARDS and not key.startswith("evaluation."):
+        if given.get(key) != value and key not in allowed and not key.startswith("evaluation."):
             raise UserError(
                 f"{key} is part of how {folder.path} was trained ({value}) and cannot change afterwards. "
-                f"What can: {', '.join(AFTERWARDS)}, evaluation.*; for the rest train again with `ipseg train`."
+                f"What can: {', '.join(allowed)}, evaluation.*; for the rest train again with `ipseg train`."
             )
     return recipe
 

@@ -12,7 +12,6 @@ from ipseg.config import to_dict, to_yaml
 from ipseg.data.file_dataset import FileDataset
 from ipseg.errors import UserError
 from ipseg.training.folder import RunFolder
-from ipseg.training.idle import idle
 from ipseg.training.recipe import Recipe, load_recipe, make_recipe
 from ipseg.training.recipe_files import with_base, with_changes
 from ipseg.training.start import left_open, to_be_taken
@@ -46,7 +45,8 @@ class Plan:
 
 def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan:
     """What a run would do. Nothing is written."""
-    lines = [to_yaml(recipe), f"# The run would go to {folder}.", *(f"# Note: {note}" for note in idle(recipe))]
+    lines = [to_yaml(recipe), f"# The run would go to {folder}."]
+    lines += [f"# Note: {note}" for note in recipe.unused_settings()]
     try:
         recipe.require_trainable()
         choose_device(recipe.device)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
+from ipseg.config import scoped
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.file_dataset import FileDataset, Files, checked_names, require_complete, require_folders
 from ipseg.data.image_io import IndexMasks
@@ -25,7 +26,7 @@ TREE = """\
 class AdeConfig(SaliencySetting):
     """ADE20K (ADEChallengeData2016): 150 classes."""
 
-    path: str
+    path: str = scoped(MISSING, "place")
     """The folder that holds images/ and annotations/."""
 
     name: str = "ade"

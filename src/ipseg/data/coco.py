@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -13,6 +13,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from ipseg.config import scoped
 from ipseg.data.dataset import DataError, DatasetSplits, Mask
 from ipseg.data.file_dataset import (
     FileDataset,
@@ -42,7 +43,7 @@ TREE = """\
 class CocoConfig(SaliencySetting):
     """COCO annotations: instances or panoptic. Polygons and run lengths need the extra `coco`."""
 
-    path: str
+    path: str = scoped(MISSING, "place")
     """The folder that the others are in."""
 
     name: str = "coco"

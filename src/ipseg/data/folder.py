@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from ipseg.config import scoped
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.file_dataset import (
     FileDataset,
@@ -44,7 +45,7 @@ LABELME_IGNORED = "__ignore__"
 class FolderConfig(SaliencySetting):
     """A folder with images/, masks/ and classes.txt."""
 
-    path: str
+    path: str = scoped(MISSING, "place")
     """The folder."""
 
     name: str = "folder"

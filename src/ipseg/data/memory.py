@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
+from ipseg.config import scoped
 from ipseg.data.batch import Sample
 from ipseg.data.dataset import Dataset, Mask, index_of
 from ipseg.data.image_io import read_image, read_labels
@@ -36,7 +37,7 @@ class MemoryConfig:
     size: int = 100
     """Images kept, |M| of the paper; 0 is `IPSeg w/o M`."""
 
-    store: Literal["path", "copy"] = "path"
+    store: Literal["path", "copy"] = scoped("path", "fixed")
     """path: the picture's name in the data set, which must stay. copy: the picture too, for data that will be gone."""
 
     def __post_init__(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from ipseg.config import scoped
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.file_dataset import FileDataset, Files, checked_names, read_names, require_complete, require_folders
 from ipseg.data.image_io import IndexMasks
@@ -26,7 +27,7 @@ TREE = f"""\
 class VocConfig(SaliencySetting):
     """Pascal VOC 2012: 20 classes."""
 
-    path: str
+    path: str = scoped(MISSING, "place")
     """The folder that holds JPEGImages/."""
 
     name: str = "voc"

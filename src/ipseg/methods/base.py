@@ -25,11 +25,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from ipseg.config import to_dict
+from ipseg.config import scopes
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.dataset import DataConfig
 from ipseg.data.memory import MemLabels
@@ -130,23 +130,24 @@ class MethodConfig(ABC):
     name: str
     """The method."""
 
+    base_step: ClassVar[str | None] = None
+    """Methods that learn the same base step call it by the same name. None: it is this class's own. Not inherited: a
+    subclass may have another loss."""
+
     def __init_subclass__(cls) -> None:
-        """`base_settings` is not inherited: a subclass may have settings, or a loss, that the list does not know."""
         super().__init_subclass__()
-        if "base_settings" not in vars(cls):
-            cls.base_settings = MethodConfig.base_settings  # type: ignore[method-assign]
+        if "base_step" not in vars(cls):
+            cls.base_step = None
 
     @abstractmethod
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Method:
         """Make the method with its network."""
 
     def base_settings(self) -> dict[str, Any]:
-        """The settings that act in the base step, by default all.
-
-        Two methods with the same list and values learn the same base step, whatever their names.
-        """
-        values: dict[str, Any] = to_dict(self)
-        return values
+        """The settings that act in the base step: runs that agree in them can share it."""
+        acting = [key for key, scope in scopes(self).items() if scope in ("fixed", "step") and key != "name"]
+        own = f"{type(self).__module__}:{type(self).__qualname__}"
+        return {"base_step": self.base_step or own, **{key: getattr(self, key) for key in acting}}
 
     @property
     def replays(self) -> bool:
@@ -158,8 +159,8 @@ class MethodConfig(ABC):
         """Which pixel labels memory stores and shows; by default it keeps no annotation."""
         return None
 
-    def needs(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always act, whether they do, and when they would (training/idle.py)."""
+    def depends_on(self) -> dict[str, tuple[bool, str]]:
+        """Of settings that do not always act, whether they do, and what they need. `ipseg train` names idle ones."""
         return {}
 
     def oracle(self) -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
 from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.losses import pixel_ce
-from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Step
 
@@ -20,12 +20,10 @@ from ipseg.scenario.split import Step
 class FinetuneConfig(SoftmaxConfig):
     """Fine-tuning with softmax cross-entropy; what is not of this step is background. Nothing is frozen."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "finetune"
     """The method."""
-
-    def base_settings(self) -> dict[str, Any]:
-        """Plain cross-entropy."""
-        return plain_base(self)
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Finetune:
         """Make the method with its network."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import distil, feature_distance
 from ipseg.methods.losses import pixel_ce
-from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside, touched
 from ipseg.models.network import ModelConfig
 
@@ -21,23 +22,21 @@ from ipseg.models.network import ModelConfig
 class IltConfig(SoftmaxConfig):
     """ILT: LwF, and the backbone's features stay near the old ones."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "ilt"
     """The method."""
 
-    distillation: float = 100.0
+    distillation: float = scoped(100.0, "later")
     """Weight of the distillation (MiB's code: 100)."""
 
-    features: float = 100.0
+    features: float = scoped(100.0, "later")
     """Weight of the squared distance of the backbone's last stage to the old model's (MiB's code: 100)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least("method.distillation", self.distillation, 0)
         require_at_least("method.features", self.features, 0)
-
-    def base_settings(self) -> dict[str, Any]:
-        """Plain cross-entropy."""
-        return plain_base(self)
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ilt:
         """Make the method with its network."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import Batch, BatchPlan, StepBatch, join
 from ipseg.data.dataset import DataConfig
 from ipseg.errors import UserError, require_at_least, require_between
@@ -24,8 +25,7 @@ from ipseg.methods.decoupling import (
 from ipseg.methods.ipseg_inference import Fusion, predict
 from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
 from ipseg.methods.losses import image_bce, pixel_bce
-from ipseg.methods.replay import rehearsed
-from ipseg.methods.views import Views
+from ipseg.methods.replay import replayed_images
 from ipseg.models.features import Features
 from ipseg.models.freezing import set_mode, train_dropout, trainable
 from ipseg.models.heads import Head
@@ -87,21 +87,25 @@ class IPSegConfig(MethodConfig):
     variant: Literal["paper", "official"] = "paper"
     """paper: the equations of the text. official: what the authors' code computes, slips aside (docs/fidelity.md)."""
 
-    image_posterior: bool = True
+    image_posterior: bool = scoped(True, "fixed")
     """IP: train an image posterior and weigh the pixels' scores with it (Eq. 2, 3)."""
 
-    decoupling: bool = True
+    decoupling: bool = scoped(True, "fixed")
     """SD: permanent and temporary branches with labels of their own (Eq. 5, 6). Off: SSUL's one label map and loss."""
 
-    head: Literal["large", "small"] = "large"
+    head: Literal["large", "small"] = scoped("large", "fixed")
     """large: three convolutions, each also fed with a finer stage of the backbone (section 3.4). small: SSUL's one
     convolution on the decoder's output."""
 
-    alpha_bc: float = 0.9
+    alpha_bc: float = scoped(0.9, "inference")
     """Posterior of the background, which the image branch does not have (Eq. 3)."""
 
-    alpha_nf: float = 0.4
+    alpha_nf: float = scoped(0.4, "inference")
     """Noise filtering: factor for class scores where their own head rates other foreground as high (Eq. 9). 1: off."""
+
+    gate: Literal["none", "exact"] = scoped("none", "inference")
+    """Which heads run at inference. none: all. exact: until no other could win a pixel; the labels are the same, and
+    pixels without the posterior are not measured."""
 
     lambda_temporary: float = 0.5
     """Weight of the temporary branch's loss, lambda_1 (Eq. 7)."""
@@ -109,47 +113,34 @@ class IPSegConfig(MethodConfig):
     lambda_permanent: float = 0.5
     """Weight of the permanent branch's loss, lambda_2 (Eq. 7)."""
 
-    image_labels: Literal["part", "pseudo", "full"] = "pseudo"
+    image_labels: Literal["part", "pseudo", "full"] = scoped("pseudo", "later")
     """Image labels of old classes: none, the teacher's (the paper's), or ground truth (an oracle)."""
 
-    min_class_area: float = 0.0038
+    min_class_area: float = scoped(0.0038, "later")
     """An old class is in an image if the teacher's pseudo-labels cover more than this share of it (the authors' 1,000
     pixels of 513 x 513)."""
 
-    rehearsal: float = 0.5
+    replay_share: float = scoped(0.5, "later")
     """Share of a batch that replays images from memory for segmentation. 0 is Eq. 6 to the letter."""
 
-    posterior_views: Literal["random", "fixed"] = "random"
-    """How replayed images are scaled and placed for the posterior. random: anew each time. fixed: as one pass over the
-    step shows them; their features are computed once, which saves half of the encoder's work."""
-
-    gate: Literal["none", "exact"] = "none"
-    """Which heads run at inference. none: all. exact: until no other could win a pixel; the labels are the same, and
-    pixels without the posterior are not measured."""
-
-    permanent_lr: float = 0.1
-    """The permanent branch learns at this multiple of the rate after the base step."""
+    permanent_lr: float = scoped(0.1, "later")
+    """Learning rate of the permanent branch after the base step, as a multiple of `training.lr`."""
 
     posterior_lr: float = 1.0
-    """The image posterior learns at this multiple of the rate."""
+    """Learning rate of the image posterior, as a multiple of `training.lr`."""
 
     backbone_lr: float = 0.1
-    """The backbone learns at this multiple of the rate in the base step."""
+    """Learning rate of the backbone in the base step, as a multiple of `training.lr`."""
 
     def __post_init__(self) -> None:
         for name in ("alpha_bc", "alpha_nf", "min_class_area"):
             require_between(f"method.{name}", getattr(self, name), 0, 1)
-        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        require_between("method.replay_share", self.replay_share, 0, 0.9)
         for name in ("lambda_temporary", "lambda_permanent", "permanent_lr", "posterior_lr", "backbone_lr"):
             require_at_least(f"method.{name}", getattr(self, name), 0)
         if self.gate != "none" and not self.image_posterior:
             raise UserError(
                 f"method.gate is {self.gate}, but without method.image_posterior nothing gates. Set it to none."
-            )
-        if self.posterior_views == "fixed" and self.rules.posterior_sees_crops:
-            raise UserError(
-                f"method.posterior_views is fixed, but method.variant {self.variant} crops replayed images anew each "
-                "time. Set posterior_views to random."
             )
 
     @property
@@ -177,24 +168,18 @@ class IPSegConfig(MethodConfig):
     @property
     def replays(self) -> bool:
         """Whether stored images are shown again, to heads or posterior."""
-        return self.image_posterior or self.rehearsal > 0
+        return self.image_posterior or self.replay_share > 0
 
-    def needs(self) -> dict[str, tuple[bool, str]]:
+    def depends_on(self) -> dict[str, tuple[bool, str]]:
         """Of settings that do not always act, whether they do, and when they would."""
         posterior = (self.image_posterior, "method.image_posterior")
         pseudo = (self.image_posterior and self.image_labels == "pseudo", "method.image_labels: pseudo")
         filters = self.decoupling and self.rules.noise_filtering
         return {
-            **dict.fromkeys(("alpha_bc", "image_labels", "posterior_views", "posterior_lr"), posterior),
+            **dict.fromkeys(("alpha_bc", "image_labels", "posterior_lr"), posterior),
             "min_class_area": pseudo,
             "alpha_nf": (filters, "method.decoupling and method.variant: paper"),
         }
-
-    def base_settings(self) -> dict[str, Any]:
-        """What the base step depends on: there is no old class, no memory and no inference in it."""
-        parts = ("name", "image_posterior", "decoupling", "head", "backbone_lr", "posterior_lr")
-        weights = ("lambda_temporary", "lambda_permanent")
-        return {key: getattr(self, key) for key in (*parts, *weights, "variant")}
 
     def oracle(self) -> list[str]:
         """Full image labels are not to be had in a real step."""
@@ -228,14 +213,12 @@ class IPSeg(Method):
         self.config, self.network = config, network
         self.teacher: Head | None = None
         """The permanent branch of f_{t-1}; its encoder and temporary heads are the network's, for they are frozen."""
-        self._views: Views | None = None
 
     # ---- a step -------------------------------------------------------------------------------------------------
 
     def begin_step(self, step: Step) -> None:
         """Copy the teacher, freeze what it shares with the model, and add the step's head."""
         super().begin_step(step)
-        self._views = None
         self.teacher = begin_decoupled_step(self.network, step, extra=2 if self.config.decoupling else 0)
 
     def train_mode(self) -> None:
@@ -255,12 +238,12 @@ class IPSeg(Method):
         posterior = self.config.image_posterior
         if not memory or self.teacher is None:
             return BatchPlan(batch_size, num_posterior=batch_size if posterior else 0)
-        replayed = rehearsed(batch_size, self.config.rehearsal)
+        replayed = replayed_images(batch_size, self.config.replay_share)
         num_new = batch_size - replayed
         if not posterior:
             return BatchPlan(num_new, replayed)
         new = min(max(1, batch_size * len(self.step.new) // len(self.step.seen)), num_new)
-        more = max(batch_size, 2) - new if self._views is None else 0  # a batch of one has a replayed image beside it
+        more = max(batch_size, 2) - new  # a batch of one has a replayed image beside it
         return BatchPlan(num_new, replayed, more, new, crop_replay_images=self.config.rules.posterior_sees_crops)
 
     # ---- learning -----------------------------------------------------------------------------------------------
@@ -277,7 +260,9 @@ class IPSeg(Method):
         new, permanent = (logits_of(head, features) for head in (network.temporary[-1], network.permanent))
         losses = self._segmentation(new, permanent, old, inputs, pseudo)
         if network.posterior is not None:
-            pooled, labels = self._posterior_batch(batch, every.pooled, self.image_labels(images, pseudo))
+            new_ones, replayed = slice(batch.num_posterior), slice(len(inputs), None)
+            pooled, labels = every.pooled, self.image_labels(images, pseudo)
+            pooled, labels = (torch.cat([x[new_ones], x[replayed]]) for x in (pooled, labels))
             losses["posterior"] = image_bce(network.posterior(pooled).float(), labels)
         return losses
 
@@ -307,12 +292,6 @@ class IPSeg(Method):
     def _classes(self, logits: Tensor) -> Tensor:
         """The class channels of a temporary head, which follow c_f and c'_b."""
         return logits[:, 2:] if self.config.decoupling else logits
-
-    def _posterior_batch(self, batch: StepBatch, pooled: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """What the posterior learns from: some of the new images, and all replay images."""
-        some, replayed = slice(batch.num_posterior), slice(len(batch.inputs), None)
-        pooled, labels = (torch.cat([x[some], x[replayed]]) for x in (pooled, labels))
-        return (pooled, labels) if self._views is None else self._views.join(pooled, labels)
 
     def image_labels(self, images: Batch, pseudo: Tensor | None = None) -> Tensor:
         """(B, C) bool, Y~ of Eq. 2: annotated in the crop, stored with a replayed image, or a pseudo-label.
@@ -369,19 +348,3 @@ class IPSeg(Method):
         with torch.no_grad():
             features = run(self.recorder, self.network.encoder, images, boxes)
             return predict(self.network, features, self.config.fusion, self.recorder)
-
-    # ---- posterior_views: fixed ---------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def prepare(self, batches: Iterable[StepBatch]) -> None:
-        """With fixed views: the frozen encoder's features of replayed images."""
-        if self.config.posterior_views == "random" or not self.config.image_posterior or self.teacher is None:
-            return
-        set_mode(self.network, training=False)
-        seen = []
-        for images in (batch.replay_images for batch in batches if batch.replay_images is not None):
-            features = self.network.encoder(images.images, images.boxes, decoded=1)
-            seen.append((features.pooled, self.image_labels(images)))
-        if seen:
-            pooled, labels = (torch.cat(parts) for parts in zip(*seen, strict=True))
-            self._views = Views(pooled, labels, len(seen[0][0]))

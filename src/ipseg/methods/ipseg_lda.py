@@ -11,17 +11,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.dataset import DataConfig
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.base import Method, MethodConfig, ParameterGroup, Prediction
 from ipseg.methods.decoupling import (
-    CONFIDENCE,
     begin_decoupled_step,
     decoupled_losses,
     require_saliency,
@@ -29,7 +29,7 @@ from ipseg.methods.decoupling import (
     switch_parts,
 )
 from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores, predict
-from ipseg.methods.labels import classes_present, sure_old_classes
+from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import plan_with_replay
 from ipseg.models.features import Features
 from ipseg.models.freezing import frozen_copy, set_mode
@@ -48,18 +48,17 @@ class IPSegLDAConfig(MethodConfig):
     name: str = "ipseg_lda"
     """The method."""
 
-    teacher: Literal["fused", "heads"] = "fused"
-    """Who gives pseudo-labels. fused: the previous model's prediction, with posterior and noise filter. heads: its
-    heads alone, from a probability of 0.7, as in ipseg."""
-
-    frozen_backbone: bool = True
+    frozen_backbone: bool = scoped(True, "fixed")
     """The posterior also reads a copy of the backbone from before the base step; pretrained, it separates classes that
     the base step does not have. It takes a second pass."""
 
-    alpha_bc: float = 0.5
+    alpha_bc: float = scoped(0.5, "inference")
     """Posterior of the background; the best of six on held-out photographs (ipseg: 0.9)."""
 
-    alpha_nf: float = 0.4
+    alpha_nf: float = scoped(0.4, "inference")
+    """As in ipseg."""
+
+    gate: Literal["none", "exact"] = scoped("none", "inference")
     """As in ipseg."""
 
     lambda_temporary: float = 0.5
@@ -68,16 +67,13 @@ class IPSegLDAConfig(MethodConfig):
     lambda_permanent: float = 0.5
     """As in ipseg."""
 
-    min_class_area: float = 0.0038
+    min_class_area: float = scoped(0.0038, "later")
     """A stored image counts as one of an old class if predictions cover more than this share of it."""
 
-    rehearsal: float = 0.5
+    replay_share: float = scoped(0.5, "later")
     """Share of a batch that replays images from memory for segmentation."""
 
-    gate: Literal["none", "exact"] = "none"
-    """As in ipseg."""
-
-    permanent_lr: float = 0.1
+    permanent_lr: float = scoped(0.1, "later")
     """As in ipseg."""
 
     backbone_lr: float = 0.1
@@ -86,7 +82,7 @@ class IPSegLDAConfig(MethodConfig):
     def __post_init__(self) -> None:
         for name in ("alpha_bc", "alpha_nf", "min_class_area"):
             require_between(f"method.{name}", getattr(self, name), 0, 1)
-        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        require_between("method.replay_share", self.replay_share, 0, 0.9)
         for name in ("lambda_temporary", "lambda_permanent", "permanent_lr", "backbone_lr"):
             require_at_least(f"method.{name}", getattr(self, name), 0)
 
@@ -109,12 +105,7 @@ class IPSegLDAConfig(MethodConfig):
     @property
     def replays(self) -> bool:
         """Whether stored images are shown again; the posterior needs none."""
-        return self.rehearsal > 0
-
-    def base_settings(self) -> dict[str, Any]:
-        """What the base step depends on."""
-        names = ("name", "frozen_backbone", "lambda_temporary", "lambda_permanent", "backbone_lr")
-        return {key: getattr(self, key) for key in names}
+        return self.replay_share > 0
 
     def require_data(self, data: DataConfig) -> None:
         """Refuse data without saliency maps: the permanent branch would learn a constant."""
@@ -162,7 +153,7 @@ class IPSegLDA(Method):
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """Half of a batch is replayed. No image is needed for the posterior."""
-        return plan_with_replay(batch_size, 0 if self.teacher is None else memory, self.config.rehearsal)
+        return plan_with_replay(batch_size, 0 if self.teacher is None else memory, self.config.replay_share)
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Eq. 6: the two branches."""
@@ -182,9 +173,6 @@ class IPSegLDA(Method):
         head, posterior = self.teacher
         permanent = logits_of(head, features)
         heads = [logits_of(head, features) for head in self.network.temporary[:-1]]
-        if self.config.teacher == "heads":
-            logits = torch.cat([permanent, *(each[:, 2:] for each in heads)], dim=1)
-            return sure_old_classes(logits, CONFIDENCE).where(y == 0, 0)
         fusion = self.config.fusion
         background = background_score(permanent.sigmoid(), fusion)
         pixel = torch.cat([background[:, None], *(class_scores(logits, fusion) for logits in heads)], dim=1)

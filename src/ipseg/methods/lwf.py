@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import distil, distil_sigmoid
 from ipseg.methods.losses import pixel_bce, pixel_ce
-from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
 
@@ -21,19 +22,17 @@ from ipseg.models.network import ModelConfig
 class LwfConfig(SoftmaxConfig):
     """Learning without forgetting (Li and Hoiem, ECCV 2016): the old classes' softmax stays as it was."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "lwf"
     """The method."""
 
-    distillation: float = 100.0
+    distillation: float = scoped(100.0, "later")
     """Weight of the distillation (MiB's code: 100)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least("method.distillation", self.distillation, 0)
-
-    def base_settings(self) -> dict[str, Any]:
-        """Plain cross-entropy."""
-        return plain_base(self)
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Lwf:
         """Make the method with its network."""
@@ -62,16 +61,12 @@ class LwfMcConfig(SoftmaxConfig):
     name: str = "lwf_mc"
     """The method."""
 
-    distillation: float = 10.0
+    distillation: float = scoped(10.0, "later")
     """Weight of the distillation of one class (MiB's code: 10 times the number of old classes, of their mean)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least("method.distillation", self.distillation, 0)
-
-    def base_settings(self) -> dict[str, Any]:
-        """Binary cross-entropy, unlike the others."""
-        return plain_base(self) | {"loss": "sigmoid cross-entropy"}
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> LwfMc:
         """Make the method with its network."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import unbiased_ce, unbiased_distil
 from ipseg.methods.losses import pixel_ce
-from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Step
@@ -22,19 +23,17 @@ from ipseg.scenario.split import Step
 class MibConfig(SoftmaxConfig):
     """MiB: background means "no new class" to labels and "maybe a new class" to the old model."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "mib"
     """The method."""
 
-    distillation: float = 10.0
+    distillation: float = scoped(10.0, "later")
     """Weight of the unbiased distillation (MiB's code: 10; its author's for VOC 15-1: 100)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least("method.distillation", self.distillation, 0)
-
-    def base_settings(self) -> dict[str, Any]:
-        """Plain cross-entropy."""
-        return plain_base(self)
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Mib:
         """Make the method with its network."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError, require_at_least, require_between
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy, pseudo_labels, weighted_ce
-from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod, plain_base
+from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import touched
 from ipseg.models.network import ModelConfig
 from ipseg.models.softmax import Seen, SoftmaxNetwork
@@ -26,23 +27,25 @@ from ipseg.scenario.split import IGNORE, Step
 class PlopConfig(SoftmaxConfig):
     """PLOP. The defaults are those of the paper and its code for VOC."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "plop"
     """The method."""
 
-    pod_features: float = 0.01
+    pod_features: float = scoped(0.01, "later")
     """Weight of local POD on the four stages and the decoder's output (the paper's for VOC; ADE20K: 0.001)."""
 
-    pod_logits: float = 0.0005
+    pod_logits: float = scoped(0.0005, "later")
     """The same on the logits before they are enlarged (the paper's for VOC; ADE20K: 0.00001)."""
 
-    pod_scales: tuple[int, ...] = (1, 2, 4)
+    pod_scales: tuple[int, ...] = scoped((1, 2, 4), "later")
     """Local POD cuts a map into 1, 4 and 16 tiles (the paper's)."""
 
-    variant: Literal["paper", "official"] = "paper"
+    variant: Literal["paper", "official"] = scoped("paper", "later")
     """Below which entropy a pseudo-label counts. paper: the median of its class. official: what the authors' code
     computes instead; most labels are below it (docs/fidelity.md)."""
 
-    least_threshold: float = 0.001
+    least_threshold: float = scoped(0.001, "later")
     """A pseudo-label of less entropy (0 to 1) always counts, however low its class's threshold is (the code's)."""
 
     def __post_init__(self) -> None:
@@ -55,10 +58,6 @@ class PlopConfig(SoftmaxConfig):
         for scale in self.pod_scales:
             require_at_least("method.pod_scales", scale, 1)
 
-    def base_settings(self) -> dict[str, Any]:
-        """Plain cross-entropy."""
-        return plain_base(self)
-
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Plop:
         """Make the method with its network."""
         return Plop(self, self.network(model, pretrained=pretrained))
@@ -68,13 +67,13 @@ class PlopConfig(SoftmaxConfig):
 class PlopMConfig(PlopConfig):
     """PLOP-M: PLOP with replay. The paper of PLOP has none; half of a batch from memory is SSUL-M's."""
 
+    base_step: ClassVar = PLAIN_BASE
+
     name: str = "plop_m"
     """The method."""
 
-    rehearsal: float = 0.5
+    replay_share: float = scoped(0.5, "later")
     """Share of a batch that comes from memory after the base step (SSUL-M's)."""
-
-    base_settings = PlopConfig.base_settings
 
 
 class Plop(SoftmaxMethod[PlopConfig]):

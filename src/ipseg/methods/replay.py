@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.memory import MemLabels
 from ipseg.errors import require_between
@@ -17,16 +18,16 @@ from ipseg.methods.base import MethodConfig
 class ReplayConfig(MethodConfig):
     """Settings of every method that can replay images with their pixel labels."""
 
-    rehearsal: float = 0.0
+    replay_share: float = scoped(0.0, "later")
     """Share of a batch that comes from memory after the base step; 0: no replay."""
 
-    mem_labels: MemLabels = "annotated"
+    mem_labels: MemLabels = scoped("annotated", "later")
     """What a replayed image's labels hold. annotated: those of the step that stored it, and of every step since that
     shows it too. sampled: of the first of these alone. current: of the step that runs alone. all_seen: every class seen
     so far (an oracle). The rest is background."""
 
     def __post_init__(self) -> None:
-        require_between("method.rehearsal", self.rehearsal, 0, 0.9)
+        require_between("method.replay_share", self.replay_share, 0, 0.9)
 
     @property
     def replayed_labels(self) -> MemLabels | None:
@@ -36,25 +37,25 @@ class ReplayConfig(MethodConfig):
     @property
     def replays(self) -> bool:
         """Whether stored images are shown again."""
-        return self.rehearsal > 0
+        return self.replay_share > 0
 
-    def needs(self) -> dict[str, tuple[bool, str]]:
+    def depends_on(self) -> dict[str, tuple[bool, str]]:
         """Of settings that do not always count, whether they do, and when they would."""
-        return {"mem_labels": (self.replays, "method.rehearsal above 0")}
+        return {"mem_labels": (self.replays, "method.replay_share above 0")}
 
     def oracle(self) -> list[str]:
         """Labels of all seen classes are not available for a stored image."""
         return ["method.mem_labels=all_seen"] if self.replayed_labels == "all_seen" else []
 
 
-def rehearsed(batch_size: int, share: float) -> int:
+def replayed_images(batch_size: int, share: float) -> int:
     """How many images of a batch are replayed: at least one if the share is above 0, and at least one is new."""
     return min(max(1, int(batch_size * share)), batch_size - 1) if share else 0
 
 
 def plan_with_replay(batch_size: int, memory: int, share: float) -> BatchPlan:
     """New images, and where there is a memory its share."""
-    replayed = rehearsed(batch_size, share) if memory else 0
+    replayed = replayed_images(batch_size, share) if memory else 0
     return BatchPlan(batch_size - replayed, replayed)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from ipseg.config import scoped
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.base import Method, ParameterGroup, Prediction
@@ -23,14 +24,14 @@ from ipseg.scenario.split import Step
 class SoftmaxConfig(ReplayConfig):
     """Settings of every softmax method. The rates are those of MiB's code, which the baselines come from too."""
 
-    head: Literal["deeplab", "ipseg"] = "deeplab"
+    head: Literal["deeplab", "ipseg"] = scoped("deeplab", "fixed")
     """What stands between the decoder and the classifiers. deeplab: nothing (DeepLabV3, the published one). ipseg: one
     trunk of IPSeg's heads, for comparisons on one and the same network."""
 
     backbone_lr: float = 1.0
     """The backbone learns at this multiple of the rate (MiB's code: all layers at one rate)."""
 
-    later_lr: float = 0.1
+    later_lr: float = scoped(0.1, "later")
     """After the base step everything learns at this multiple of the rate (MiB: 0.01, then 0.001)."""
 
     def __post_init__(self) -> None:
@@ -43,9 +44,8 @@ class SoftmaxConfig(ReplayConfig):
         return SoftmaxNetwork(model, trunk=self.head == "ipseg", pretrained=pretrained)
 
 
-def plain_base(config: SoftmaxConfig) -> dict[str, Any]:
-    """`base_settings` of methods whose base step is plain cross-entropy: they can take it from each other."""
-    return {"loss": "softmax cross-entropy", "head": config.head, "backbone_lr": config.backbone_lr}
+PLAIN_BASE = "softmax cross-entropy"
+"""`base_step` of the methods whose base step is plain cross-entropy."""
 
 
 Config = TypeVar("Config", bound=SoftmaxConfig)
@@ -77,7 +77,7 @@ class SoftmaxMethod(Method, Generic[Config]):
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """New images, and after the base step the share of replayed ones."""
-        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
+        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.replay_share)
 
     def labels(self, batch: StepBatch) -> Tensor:
         """(B, H, W): the step's labels, and those of replayed images as `mem_labels` says."""

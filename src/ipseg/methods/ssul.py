@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from ipseg.config import scoped
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.base import Method, ParameterGroup, Prediction
@@ -27,23 +28,25 @@ from ipseg.scenario.split import Step
 class SsulConfig(ReplayConfig):
     """SSUL. The defaults are those of its code."""
 
+    base_step: ClassVar = "ssul"
+
     name: str = "ssul"
     """The method."""
 
-    head: Literal["ssul", "ipseg"] = "ssul"
+    head: Literal["ssul", "ipseg"] = scoped("ssul", "fixed")
     """ssul: its own small heads, one convolution on the decoder's output. ipseg: IPSeg's, which are fed with the finer
     stages too, for comparisons on one and the same network."""
 
-    confidence: float = 0.7
+    confidence: float = scoped(0.7, "later")
     """The teacher's label counts from this probability (the code's)."""
 
     backbone_lr: float = 0.1
     """The backbone learns at this multiple of the rate in the base step (the code: 0.001 beside 0.01)."""
 
-    unknown_lr: float = 1.0
+    unknown_lr: float = scoped(1.0, "later")
     """After the base step the head of the unknown class learns at this multiple of the rate (the code's)."""
 
-    background_lr: float = 1e-4
+    background_lr: float = scoped(1e-4, "later")
     """The same for the head of the background (the code's)."""
 
     def __post_init__(self) -> None:
@@ -51,10 +54,6 @@ class SsulConfig(ReplayConfig):
         require_between("method.confidence", self.confidence, 0, 1)
         for name in ("backbone_lr", "unknown_lr", "background_lr"):
             require_at_least(f"method.{name}", getattr(self, name), 0)
-
-    def base_settings(self) -> dict[str, Any]:
-        """SSUL and SSUL-M begin alike."""
-        return {"loss": "ssul", "head": self.head, "backbone_lr": self.backbone_lr}
 
     def build(self, model: ModelConfig, *, pretrained: bool = True) -> Ssul:
         """Make the method with its network."""
@@ -67,13 +66,13 @@ class SsulConfig(ReplayConfig):
 class SsulMConfig(SsulConfig):
     """SSUL-M: SSUL with replay."""
 
+    base_step: ClassVar = "ssul"
+
     name: str = "ssul_m"
     """The method."""
 
-    rehearsal: float = 0.5
+    replay_share: float = scoped(0.5, "later")
     """Share of a batch that comes from memory after the base step (the code's)."""
-
-    base_settings = SsulConfig.base_settings
 
 
 class Ssul(Method):
@@ -119,7 +118,7 @@ class Ssul(Method):
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
         """New images, and for SSUL-M as many replayed ones."""
-        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.rehearsal)
+        return plan_with_replay(batch_size, memory if self.step.index > 0 else 0, self.config.replay_share)
 
     # ---- learning -----------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ def likely_backbone(number: Number) -> str:
 
 def _same_settings(number: Number, recipe: Mapping[str, Any]) -> bool:
     method = recipe["method"]
-    replays = method["name"] == "ipseg" or method.get("rehearsal", 1) > 0  # IPSeg's posterior has it in any case
+    replays = method["name"] == "ipseg" or method.get("replay_share", 1) > 0  # IPSeg's posterior has it in any case
     own = {f"method.{key}": method.get(key, value) for key, value in VARIED.items()}
     own |= {"memory.size": recipe["memory"]["size"] if replays else 0}
     usual = {f"method.{key}": value for key, value in VARIED.items()}

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ipseg.config import scoped
 from ipseg.errors import UserError, require_at_least, require_one_of, unknown
 from ipseg.parsing import require_text
 from ipseg.scenario.names import SUBSETS, step_sizes
@@ -45,7 +46,7 @@ class ScenarioConfig:
     classes: tuple[str, ...] | None = None
     """The classes to learn; the others of the data set are background. null: all. `order` says in which order."""
 
-    unseen: Unseen = "background"
+    unseen: Unseen = scoped("background", "inference")
     """What a class that is not learned yet counts as at evaluation. It does not matter at the last step."""
 
     steps: tuple[tuple[str, ...], ...] | None = None

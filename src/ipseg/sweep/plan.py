@@ -21,8 +21,8 @@ from ipseg.errors import UserError, unknown
 from ipseg.files import require_no_link
 from ipseg.sweep.grid import Grid, GridRun, format_value
 from ipseg.training.base_step import base_step
-from ipseg.training.folder import FREE, RunFolder
-from ipseg.training.recipe import Recipe, make_recipe
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import RUNTIME, Recipe, make_recipe
 from ipseg.training.recipe_files import with_changes
 
 STATES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
@@ -68,7 +68,7 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
             folder = RunFolder.check(out / "runs" / run.name, recipe, resume=True)
         except UserError as error:
             raise UserError(f"the grid's run {run.name}: {error}") from error
-        key = _fingerprint({key: value for key, value in flat(to_dict(recipe)).items() if key not in FREE})
+        key = _fingerprint({key: value for key, value in flat(to_dict(recipe)).items() if key not in RUNTIME})
         if key in plan:
             plan[key].duplicates.append(run.name)
         else:

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipseg.config import to_dict
+from ipseg.config import scopes, to_dict
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario
-from ipseg.training.folder import FREE, RunFolder
-from ipseg.training.recipe import Recipe, TrainingConfig, make_recipe
+from ipseg.training.folder import RunFolder
+from ipseg.training.recipe import Recipe, make_recipe
 
 
 def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
     """Plain values. Memory, evaluation and what acts in later steps alone are not among them."""
-    first = scenario.steps[0]
+    first, training = scenario.steps[0], recipe.training.at(0)
     return {
         "data": to_dict(recipe.data),
         "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes pictures from learning
         "model": to_dict(recipe.model),
         "method": recipe.method.base_settings(),
-        "training": _at_the_base_step(recipe.training),
+        "training": {key: getattr(training, key) for key, scope in scopes(training).items() if scope == "step"},
         "seed": recipe.seed,
         "deterministic": recipe.deterministic,
         "classes": list(first.new),
@@ -32,12 +32,6 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
 def _left_out(scenario: Scenario, steps: int) -> list[list[str]]:
     """The classes whose pictures each step does without. In overlap there are none: they are background there."""
     return [sorted(step.future) for step in scenario.steps[:steps]] if scenario.setting == "disjoint" else []
-
-
-def _at_the_base_step(training: TrainingConfig) -> dict[str, Any]:
-    values = to_dict(training.at(0))
-    later = {key for key in values if key.startswith("later_")}
-    return {key: value for key, value in values.items() if key not in later and f"training.{key}" not in FREE}
 
 
 # ---- taken from another run -----------------------------------------------------------------------------------------

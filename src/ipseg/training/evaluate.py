@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ipseg.config import scoped
 from ipseg.data.batch import Batch, Sample
 from ipseg.data.dataset import Dataset, require_same_size
 from ipseg.data.loader import read_ahead
@@ -40,34 +41,34 @@ WAITING = 8
 class EvaluationConfig:
     """How a model is measured."""
 
-    view: Literal["whole", "center_crop"] = "whole"
+    view: Literal["whole", "center_crop"] = scoped("whole", "inference")
     """Whole pictures at their own size, or, as published code, the shorter side resized to `crop` and the center cut
     out."""
 
-    crop: int = 513
+    crop: int = scoped(513, "inference")
     """Side of the center crop."""
 
-    absent: Literal["skip", "zero"] = "skip"
+    absent: Literal["skip", "zero"] = scoped("skip", "inference")
     """A class without a validation pixel: left out of the mean, or counted as zero (as SSUL and the authors' code)."""
 
-    batch_size: int = 16
+    batch_size: int = scoped(16, "runtime")
     """Pictures at a time; it does not change the labels."""
 
     held_out: float = 0.0
     """Measure on this share of the training pictures, the same in every run, which is then not learned from: to choose
     settings without a look at the validation pictures. 0: measure on those."""
 
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "bf16"] = scoped("float32", "inference")
     """bf16: mixed precision by autocast. A few labels at borders change."""
 
-    compile: bool = False
+    compile: bool = scoped(False, "inference")
     """Fuse operations with torch.compile, anew for every size of pictures: for data of one size, or center crops."""
 
-    graphs: bool = False
+    graphs: bool = scoped(False, "inference")
     """On a GPU: record the network as CUDA graphs and replay them, for every size of pictures. Pays where there are
     many pictures of few sizes, most with small batches or gated heads."""
 
-    workers: int = 2
+    workers: int = scoped(2, "runtime")
     """Threads that read the next pictures meanwhile; 0: none. The numbers are the same with any value."""
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ipseg.config import Settings, flat, read_yaml, to_dict, to_yaml
+from ipseg.config import Settings, flat, read_yaml, scopes, to_dict, to_yaml
 from ipseg.data.dataset import DataConfig
 from ipseg.data.saliency_source import SaliencySetting, is_path
 from ipseg.errors import UserError
@@ -49,21 +49,6 @@ from ipseg.training.system import describe_system
 from ipseg.training.tensors import digest, load_tensors, save_tensors
 
 VERSION = 1
-FREE = {
-    "device",
-    "name",
-    "init",
-    "training.cache_gb",
-    "training.checkpoint_seconds",
-    "training.log_every",
-    "training.tensorboard",
-    "training.workers",
-    "evaluation.batch_size",
-    "evaluation.workers",
-}
-"""Settings that may change when a run goes on: they do not change its numbers."""
-MOVED = {"data.path"}
-"""These may change as well, if what is there now is the same data. Runs that differ in it are not alike."""
 LEFTOVERS = (TEMPORARIES, ".tmp" + 6 * "[0-9A-Za-z]")
 """What a kill leaves behind. The second are files of safetensors, which earlier versions had beside the weights."""
 
@@ -167,7 +152,8 @@ class RunFolder:
     def _require_same(self, recipe: Recipe) -> None:
         own = make_recipe(self.settings())  # a setting that came since this run began has its default
         mine, given = flat(to_dict(own)), flat(to_dict(recipe))
-        free = FREE | MOVED | ({"data.saliency"} if _both_elsewhere(own.data, recipe.data) else set())
+        free = {key for key, scope in scopes(recipe).items() if scope in ("runtime", "place")}
+        free |= {"data.saliency"} if _both_elsewhere(own.data, recipe.data) else set()
         changed = sorted(
             key for key in mine.keys() | given.keys() if mine.get(key) != given.get(key) and key not in free
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ipseg.config import Settings, build
+from ipseg.config import Settings, build, scoped, scopes
 from ipseg.data.dataset import DataConfig, DatasetSplits, hold_out
 from ipseg.data.memory import MemoryConfig
 from ipseg.data.registry import data_config
@@ -31,7 +31,7 @@ class TrainingConfig:
     epochs: float = 50
     """Visits of each picture in the base step: epochs * pictures / batch_size iterations."""
 
-    later_epochs: float | None = None
+    later_epochs: float | None = scoped(None, "later")
     """The same for later steps; null: as many. Where a batch rehearses, memory takes its share of the visits."""
 
     batch_size: int = 16
@@ -49,14 +49,14 @@ class TrainingConfig:
     lr: float = 0.01
     """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
 
-    later_lr: float | None = None
+    later_lr: float | None = scoped(None, "later")
     """The same for later steps; null: the same rate."""
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in
     fewer iterations."""
 
-    later_optimizer: Literal["sgd", "adamw"] | None = None
+    later_optimizer: Literal["sgd", "adamw"] | None = scoped(None, "later")
     """The same for later steps; null: the same one."""
 
     momentum: float = 0.9
@@ -69,7 +69,7 @@ class TrainingConfig:
     """poly: the rate falls as (1 - progress)^power. warm_poly: and rises over a linear warm-up first (the paper's for
     ADE20K)."""
 
-    later_schedule: Literal["poly", "warm_poly"] | None = None
+    later_schedule: Literal["poly", "warm_poly"] | None = scoped(None, "later")
     """The same for later steps, whose new heads a high rate can upset at once; null: the same one."""
 
     power: float = 0.9
@@ -91,22 +91,22 @@ class TrainingConfig:
     compile: bool = False
     """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
 
-    cache_gb: float = 8.0
+    cache_gb: float = scoped(8.0, "runtime")
     """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's; several processes on
     one machine share them. What does not fit is read each time; 0: nothing stays. The numbers are the same with any
     value."""
 
-    workers: int = 2
+    workers: int = scoped(2, "runtime")
     """Threads that read the pictures of the next iterations while the network learns; 0: it waits for them. The numbers
     are the same with any value."""
 
-    checkpoint_seconds: float = 60
+    checkpoint_seconds: float = scoped(60, "runtime")
     """Time between checkpoints. A kill loses the work of at most so long, and of the seconds that writing one takes."""
 
-    log_every: int = 20
+    log_every: int = scoped(20, "runtime")
     """Iterations between lines of the log."""
 
-    tensorboard: bool = False
+    tensorboard: bool = scoped(False, "runtime")
     """Also write TensorBoard events (needs the extra `track`)."""
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class TrainingConfig:
         if not 0 < self.scale[0] <= self.scale[1]:
             raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
 
-    def needs(self) -> dict[str, tuple[bool, str]]:
+    def depends_on(self) -> dict[str, tuple[bool, str]]:
         """Of settings that do not always count, whether they do, and when they would."""
         return {
             "momentum": ("sgd" in (self.optimizer, self.later_optimizer), "training.optimizer: sgd"),
@@ -150,7 +150,7 @@ class TrainingConfig:
 class Recipe:
     """A whole run."""
 
-    name: str = ""
+    name: str = scoped("", "runtime")
     """What tables call the run."""
 
     data: DataConfig
@@ -177,13 +177,13 @@ class Recipe:
     seed: int = 0
     """Of everything random but the data: weights, order, crops, memory."""
 
-    device: str = "auto"
+    device: str = scoped("auto", "runtime")
     """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""
 
     deterministic: bool = False
     """On a GPU: only operations that give the same bits every time. On the CPU runs always do."""
 
-    init: str | None = None
+    init: str | None = scoped(None, "runtime")
     """RUN@K: take steps 0 to K from another run of the same beginning instead of learning them again."""
 
     def __post_init__(self) -> None:
@@ -199,6 +199,25 @@ class Recipe:
         of_data = getattr(self.data, "oracle", list)
         return [*self.method.oracle(), *of_data()]
 
+    def unused_settings(self) -> list[str]:
+        """A sentence for each setting that is not its default and has no effect, with what it would need."""
+        replays = (self.memory.size == 0 or self.method.replays, "a method that replays")
+        sections: list[tuple[str, Any, Mapping[str, tuple[bool, str]]]] = [
+            ("method", self.method, self.method.depends_on()),
+            ("training", self.training, self.training.depends_on()),
+            ("memory", self.memory, {"size": replays, "store": replays}),
+        ]
+        return [
+            f"{section}.{field.name} is {getattr(config, field.name)} and changes nothing: it needs {needed[1]}."
+            for section, config, depends_on in sections
+            for field in fields(config)
+            if (needed := depends_on.get(field.name)) and not needed[0] and getattr(config, field.name) != field.default
+        ]
+
+    def inference_settings(self) -> list[str]:
+        """The settings that may change after training: they act in predictions alone, or say where data lie."""
+        return [key for key, scope in scopes(self).items() if scope in ("inference", "place") or key == "device"]
+
     def require_trainable(self) -> None:
         """What no run can be trained with, though a finished one may well be asked so."""
         if self.training.graphs and self.deterministic:
@@ -212,6 +231,10 @@ class Recipe:
 
 
 SECTIONS = {"data": data_config, "method": method_config}
+
+
+RUNTIME = frozenset(key for key, scope in scopes(Recipe).items() if scope == "runtime")
+"""Settings that do not change a run's numbers, in any recipe."""
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:

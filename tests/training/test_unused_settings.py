@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ipseg.training.idle import idle
 from ipseg.training.recipe import load_recipe
 from ipseg.training.recipe_files import shipped_recipes
 
 
 @pytest.mark.parametrize("path", shipped_recipes(), ids=lambda path: path.stem)
 def test_no_shipped_recipe_sets_what_changes_nothing(path):
-    assert idle(load_recipe(path)) == []
+    assert load_recipe(path).unused_settings() == []
 
 
 @pytest.mark.parametrize(
@@ -21,13 +20,13 @@ def test_no_shipped_recipe_sets_what_changes_nothing(path):
         (["method.variant=official", "method.alpha_nf=0.6"], "it needs method.decoupling and method.variant: paper"),
         (["method={name: ipseg, image_labels: part, min_class_area: 0.1}"], "it needs method.image_labels: pseudo"),
         (["method={name: mib}", "memory.size=50"], "memory.size is 50 and changes nothing: it needs a method that"),
-        (["method={name: ssul, mem_labels: current}"], "it needs method.rehearsal above 0"),
+        (["method={name: ssul, mem_labels: current}"], "it needs method.replay_share above 0"),
         (["training.warmup=0.2"], "it needs training.schedule: warm_poly"),
         (["training.optimizer=adamw", "training.later_optimizer=null", "training.momentum=0.5"], "optimizer: sgd"),
     ],
 )
 def test_what_changes_nothing_is_named_with_what_it_needs(changes, said):
-    (note,) = idle(load_recipe("scenes_3-1_ipseg", changes))
+    (note,) = load_recipe("scenes_3-1_ipseg", changes).unused_settings()
     assert said in note
 
 
@@ -36,10 +35,10 @@ def test_what_changes_nothing_is_named_with_what_it_needs(changes, said):
     [
         ["method.variant=paper", "method.alpha_nf=0.6"],
         ["method={name: mib}", "memory.size=0"],
-        ["method={name: mib, rehearsal: 0.5}", "memory.size=50"],
-        ["method={name: ipseg, rehearsal: 0}", "memory.size=50"],
+        ["method={name: mib, replay_share: 0.5}", "memory.size=50"],
+        ["method={name: ipseg, replay_share: 0}", "memory.size=50"],
         ["training.later_schedule=warm_poly", "training.warmup=0.2"],
     ],
 )
 def test_what_counts_is_not_named(changes):
-    assert idle(load_recipe("scenes_3-1_ipseg", changes)) == []
+    assert load_recipe("scenes_3-1_ipseg", changes).unused_settings() == []
