@@ -324,10 +324,16 @@ def field_docs(cls: type) -> dict[str, str]:
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
+        names = {field.name for field in dataclasses.fields(base)}
         tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(tree, ast.ClassDef)
         for field, doc in zip(tree.body, tree.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and _is_text(doc):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and _is_text(doc)
+                and field.target.id in names
+            ):
                 docs[field.target.id] = inspect.cleandoc(doc.value.value).replace("\n", " ")  # type: ignore[attr-defined]
     return docs
 

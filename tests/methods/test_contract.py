@@ -332,14 +332,14 @@ def changed(config: MethodConfig, key: str) -> MethodConfig:
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"joint"}))
 def test_settings_of_later_steps_and_of_inference_leave_the_base_step_as_it_is(name):
     """Runs that differ in these alone share a base step."""
-    plain, base = METHODS[name](), StepDataset(SOURCE.train, scenario_of(name), scenario_of(name).steps[0])
+    plain, base = METHODS[name](), StepDataset(SPLITS.train, scenario_of(name), scenario_of(name).steps[0])
     keys = [key for key, scope in scopes(plain).items() if scope in ("later", "inference")]
     learned = []
     for config in [plain, *(changed(plain, key) for key in keys)]:
         torch.manual_seed(0)
         method = config.build(MODEL)
         method.begin_step(base.step)
-        memory, plan = ReplayMemory([], SOURCE.train, ()), method.plan(4, 0)
+        memory, plan = ReplayMemory([], SPLITS.train, ()), method.plan(4, 0)
         loader = BatchLoader.of(base, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
         learned.append((config.base_settings(), train(method, [loader[0], loader[1]])))
     assert keys
