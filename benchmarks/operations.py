@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ipseg.apps.cost import made_up
-from ipseg.data.scenes.classes import class_names
+from ipseg.data.scenes.objects import class_names
 
 BATCH, MEMORY = 16, 100
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from ipseg.data.dataset import present_classes
-from ipseg.data.scenes.draw import draw
+from ipseg.data.scenes.scene import draw
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from ipseg.data.batch import Sample, StepBatch
 from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.parallel import parallel_map
-from ipseg.data.scenes.classes import class_names
+from ipseg.data.scenes.objects import class_names
 from ipseg.data.step_dataset import StepDataset
 from ipseg.methods.ipseg import IPSeg
 from ipseg.models.fusible import fusing

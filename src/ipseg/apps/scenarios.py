@@ -8,7 +8,7 @@ from itertools import groupby
 from rich import box
 from rich.table import Table
 
-from ipseg.data.scenes.classes import class_names
+from ipseg.data.scenes.objects import class_names
 from ipseg.scenario.catalog import DATASETS, describe, named_scenarios
 from ipseg.scenario.split import Scenario, Setting
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from ipseg.data.dataset import DatasetSplits, Image, Mask, Saliency, present_classes
 from ipseg.data.parallel import parallel_map
-from ipseg.data.scenes.classes import class_names
-from ipseg.data.scenes.draw import Scene, draw
+from ipseg.data.scenes.objects import class_names
+from ipseg.data.scenes.scene import Scene, draw
 from ipseg.errors import require_at_least, require_between
 
 FIRST_VALIDATION = 1_000_000  # training and validation never draw the same picture

@@ -1,36 +1,28 @@
-"""Where the objects are: a landscape, a shore, a room, a cloth."""
+"""Backgrounds: a landscape, a shore, a room, a cloth."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ipseg.data.scenes.texture import Array, Color, Palette, blend, choose, cloudy, hsv, texture
-
-Size = tuple[int, int]
+from ipseg.data.scenes.rendering import Array, Color, Palette, Size, blend, choose, hsv, smooth_noise, texture
 
 
 def background(rng: np.random.Generator, size: Size, palette: Palette) -> tuple[Array, float]:
     """An empty place, (3, height, width), and the row of its horizon, above which nothing can stand."""
-    return choose(rng, _PLACES, _WEIGHTS)(rng, size, palette)
+    place = choose(rng, (_landscape, _shore, _room, _cloth), (0.38, 0.14, 0.28, 0.20))
+    return place(rng, size, palette)
 
 
 def _landscape(rng: np.random.Generator, size: Size, palette: Palette) -> tuple[Array, float]:
     height, width = size
     horizon = height * rng.uniform(0.28, 0.55)
     canvas = _sky(rng, size, palette)
-    rows = np.arange(height, dtype=np.float32)[:, None]
     for layer in range(int(rng.integers(1, 4))):
-        line = horizon - height * (0.16 - 0.06 * layer) * (0.5 + _ridge(rng, width, 2 + layer))
-        _fill(
-            canvas,
-            rows - line,
-            blend(_earth(rng, palette), _earth(rng, palette), texture(rng, height, width, width / 2)),
-        )
+        hills = horizon - height * (0.16 - 0.06 * layer) * (0.5 + _ridge(rng, width, 2 + layer))
+        _fill(canvas, hills, blend(_earth(rng, palette), _earth(rng, palette), texture(rng, size, width / 2)))
     ground = blend(_earth(rng, palette), _earth(rng, palette), _depth(rng, size, horizon))
-    _fill(canvas, rows - horizon - height * 0.02 * _ridge(rng, width, 3), ground)
+    _fill(canvas, horizon, ground, height * 0.02 * _ridge(rng, width, 3))
     if rng.uniform() < 0.75:
         _grass(canvas, rng, horizon, _earth(rng, palette))
     return canvas, horizon
@@ -40,72 +32,68 @@ def _shore(rng: np.random.Generator, size: Size, palette: Palette) -> tuple[Arra
     height, width = size
     horizon, beach = height * rng.uniform(0.25, 0.45), height * rng.uniform(0.6, 0.85)
     canvas = _sky(rng, size, palette)
-    rows = np.arange(height, dtype=np.float32)[:, None]
     sea = hsv(rng.normal(0.54, 0.04), rng.uniform(0.3, 0.7), rng.uniform(0.45, 0.85))
-    ripples: Array = np.sin(rows * (2 * np.pi / (height * 0.05)) + 1.5 * cloudy(rng, height, width, width / 6))
-    _fill(canvas, np.broadcast_to(rows - horizon, size), blend(sea, palette.light(rng), 0.16 + 0.14 * ripples))
+    ripples: Array = np.sin(_rows(height) * (2 * np.pi / (height * 0.05)) + 1.5 * smooth_noise(rng, size, width / 6))
+    _fill(canvas, horizon, blend(sea, palette.light(rng), 0.16 + 0.14 * ripples))
     sand = blend(_earth(rng, palette), palette.soft(rng), _depth(rng, size, beach))
-    _fill(canvas, rows - beach - height * 0.05 * _ridge(rng, width, 2), sand)
+    _fill(canvas, beach, sand, height * 0.05 * _ridge(rng, width, 2))
     return canvas, horizon
 
 
 def _room(rng: np.random.Generator, size: Size, palette: Palette) -> tuple[Array, float]:
     height, width = size
     horizon = height * rng.uniform(0.45, 0.75)
-    rows = np.arange(height, dtype=np.float32)[:, None]
     wall = palette.soft(rng)
-    canvas = blend(wall, _near(wall, palette.soft(rng), rng), texture(rng, height, width, width / 3))
+    canvas = blend(wall, _near(wall, palette.soft(rng), rng), texture(rng, size, width / 3))
     floor = palette.soft(rng, 0.35, 0.8)
-    depth = np.maximum(rows - horizon, 1.0) / height
+    depth = np.maximum(_rows(height) - horizon, 1.0) / height
     across = (np.arange(width, dtype=np.float32) - width * rng.uniform(0.2, 0.8)) / width
     boards = np.sin(across / (depth + 0.25) * rng.uniform(14, 34))  # they run towards the viewer and spread
-    share = np.clip(0.5 + 2.2 * boards, 0, 1) * 0.5 + 0.15 * cloudy(rng, height, width, width / 10)
-    _fill(canvas, np.broadcast_to(rows - horizon, size), blend(floor, _near(floor, palette.soft(rng, 0.3), rng), share))
-    skirting = int(horizon - height * 0.04), max(int(horizon), int(horizon - height * 0.04) + 1)
-    canvas[:, skirting[0] : skirting[1]] = palette.light(rng)
+    share = np.clip(0.5 + 2.2 * boards, 0, 1) * 0.5 + 0.15 * smooth_noise(rng, size, width / 10)
+    _fill(canvas, horizon, blend(floor, _near(floor, palette.soft(rng, 0.3), rng), share))
+    skirting = int(horizon - height * 0.04)
+    canvas[:, skirting : max(int(horizon), skirting + 1)] = palette.light(rng)
     return canvas, horizon
 
 
 def _cloth(rng: np.random.Generator, size: Size, palette: Palette) -> tuple[Array, float]:
-    height, width = size
-    one = palette.soft(rng, 0.3)
-    canvas = blend(
-        one, _near(one, palette.soft(rng, 0.3), rng), texture(rng, height, width, min(size) * rng.uniform(0.4, 1.2))
-    )
-    canvas += 16 * cloudy(rng, height, width, min(size) / 3) + 12 * cloudy(rng, height, width, min(size) / 8)
+    short, color = min(size), palette.soft(rng, 0.3)
+    other = _near(color, palette.soft(rng, 0.3), rng)
+    canvas = blend(color, other, texture(rng, size, short * rng.uniform(0.4, 1.2)))
+    canvas += 16 * smooth_noise(rng, size, short / 3) + 12 * smooth_noise(rng, size, short / 8)
     if rng.uniform() < 0.4:
         _grass(canvas, rng, 0.0, palette.soft(rng))
     return canvas, 0.0
 
 
 def _sky(rng: np.random.Generator, size: Size, palette: Palette) -> Array:
-    height, width = size
     natural = rng.uniform() < 0.55
     top = hsv(rng.normal(0.57, 0.03), rng.uniform(0.3, 0.7), rng.uniform(0.6, 0.95)) if natural else palette.soft(rng)
-    fall = np.broadcast_to(np.linspace(0, 1.3, height, dtype=np.float32)[:, None], size)
-    canvas = blend(top, palette.light(rng), np.minimum(fall, 1))
+    fall = np.linspace(0, 1.3, size[0], dtype=np.float32)[:, None]
+    canvas = np.repeat(blend(top, palette.light(rng), np.minimum(fall, 1)), size[1], axis=2)
     grain = min(size) / rng.uniform(3, 6)
-    lumps = cloudy(rng, height, width, grain) + 0.6 * cloudy(rng, height, width, grain / 2.2)
+    lumps = smooth_noise(rng, size, grain) + 0.6 * smooth_noise(rng, size, grain / 2.2)
     clouds = np.clip(lumps * 0.7 - rng.uniform(-0.2, 0.9), 0, 0.85)
     canvas += clouds * (palette.light(rng) - canvas)
     return canvas
 
 
 def _earth(rng: np.random.Generator, palette: Palette) -> Color:
-    """Grass, sand or soil, or any color of the picture: green must not mean ground."""
+    """Grass, sand or soil, or any color of the image: green must not mean ground."""
     if rng.uniform() < 0.5:
-        return hsv(
-            rng.choice([0.08, 0.11, 0.22, 0.28, 0.34]) + rng.normal(0, 0.02),
-            rng.uniform(0.25, 0.65),
-            rng.uniform(0.4, 0.85),
-        )
+        hue = rng.choice([0.08, 0.11, 0.22, 0.28, 0.34]) + rng.normal(0, 0.02)
+        return hsv(hue, rng.uniform(0.25, 0.65), rng.uniform(0.4, 0.85))
     return palette.soft(rng, 0.35, 0.85)
 
 
 def _near(color: Color, other: Color, rng: np.random.Generator) -> Color:
-    """A neighbor of a color: patterns on walls and floors are quieter than those on things, mostly."""
+    """A neighbor of a color: patterns on walls and floors are quieter than those on objects, mostly."""
     share = np.float32(rng.uniform(0.2, 0.6))
     return (1 - share) * color + share * other
+
+
+def _rows(height: int) -> Array:
+    return np.arange(height, dtype=np.float32)[:, None]
 
 
 def _ridge(rng: np.random.Generator, width: int, bends: int) -> Array:
@@ -118,15 +106,15 @@ def _ridge(rng: np.random.Generator, width: int, bends: int) -> Array:
 def _depth(rng: np.random.Generator, size: Size, horizon: float) -> Array:
     """Ground from far to near, with lumps."""
     height, width = size
-    near = (np.arange(height, dtype=np.float32)[:, None] - np.float32(horizon)) / np.float32(max(height - horizon, 1))
-    lumps = 0.16 * cloudy(rng, height, width, width / 8) + 0.10 * cloudy(rng, height, width, max(width / 40, 1.5))
+    near = (_rows(height) - np.float32(horizon)) / np.float32(max(height - horizon, 1))
+    lumps = 0.16 * smooth_noise(rng, size, width / 8) + 0.10 * smooth_noise(rng, size, max(width / 40, 1.5))
     share: Array = np.clip(near + lumps, 0, 1)
     return share
 
 
-def _fill(canvas: Array, below: Array, color: Array) -> None:
-    """Paint where `below`, the distance under an edge in pixels, is positive; the edge itself is smooth."""
-    share = np.clip(below + 0.5, 0, 1)
+def _fill(canvas: Array, edge: float | Array, color: Array, waves: float | Array = 0.0) -> None:
+    """Paint below an edge (a row, or one for each column), which is smooth."""
+    share = np.clip(_rows(canvas.shape[1]) - edge - waves + 0.5, 0, 1)
     canvas += share * (color - canvas)
 
 
@@ -144,8 +132,3 @@ def _grass(canvas: Array, rng: np.random.Generator, horizon: float, color: Color
         pen.line((2 * x, 2 * y, 2 * (x + lean * length), 2 * (y - length)), fill=int(fill), width=max(2, width // 64))
     share = np.asarray(layer.reduce(2), dtype=np.float32) / 255
     canvas += share * (color * np.float32(rng.uniform(0.6, 1.1)) - canvas)
-
-
-_PLACES: tuple[Callable[[np.random.Generator, Size, Palette], tuple[Array, float]], ...]
-_PLACES = (_landscape, _shore, _room, _cloth)
-_WEIGHTS = (0.38, 0.14, 0.28, 0.20)
