@@ -28,9 +28,9 @@ from PIL import Image
 
 from ipseg.apps.cost import made_up
 from ipseg.data.batch import Sample, StepBatch
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.parallel import parallel_map
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.scenes.objects import class_names
 from ipseg.data.step_dataset import StepDataset
 from ipseg.methods.ipseg import IPSeg

@@ -16,9 +16,9 @@ import yaml
 from ipseg.config import field_docs, to_dict
 from ipseg.data.ade import AdeConfig
 from ipseg.data.coco import CocoConfig
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.voc import VocConfig
 from ipseg.methods.registry import METHODS
 from ipseg.models.backbone import BackboneConfig

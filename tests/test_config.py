@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from ipseg.config import build, field_docs, find_class, override, read_yaml, to_dict, to_yaml
 from ipseg.data.ade import AdeConfig
 from ipseg.data.coco import CocoConfig
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import MemoryConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError, require_one_of, unknown
 from ipseg.methods.finetune import FinetuneConfig

@@ -9,7 +9,7 @@ import pytest
 
 from commands import call
 from ipseg.apps import demo
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.errors import UserError
 from ipseg.training.experiment import run
 from ipseg.training.recipe import Recipe, load_recipe

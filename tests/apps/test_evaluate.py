@@ -9,7 +9,7 @@ from PIL import Image
 
 from commands import call
 from ipseg.apps.evaluate import evaluate_again
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 

@@ -13,7 +13,7 @@ from ipseg import UserError
 from ipseg.apps import explain_sheet
 from ipseg.apps.explain import explain
 from ipseg.apps.explain_sheet import Head, View
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from commands import call
 from ipseg.apps.memory_report import memory_lines, memory_report, privacy
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.memory import MemoryConfig, ReplayMemory, save_memory, update_memory
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipseg.data.dataset import hold_out
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.errors import UserError
 from ipseg.training.base_step import base_step
 from ipseg.training.experiment import run

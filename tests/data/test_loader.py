@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from ipseg.data.batch import BatchPlan
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import AHEAD, GIGABYTE, BatchLoader, SampleCache, cache_limit, read_ahead
 from ipseg.data.memory import ReplayMemory
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import Interrupted, UserError
 from ipseg.scenario.split import ScenarioConfig

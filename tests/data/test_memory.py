@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from ipseg.data.dataset import EmptyDataset, Subset
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import (
     Exemplar,
@@ -25,6 +24,7 @@ from ipseg.data.memory import (
     select_exemplars,
     update_memory,
 )
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.scenario.split import ScenarioConfig

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from ipseg.data.batch import BatchPlan
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import (
@@ -22,6 +21,7 @@ from ipseg.data.memory import (
     save_memory,
     update_memory,
 )
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.registry import method_config

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ipseg.data.batch import BatchPlan, StepBatch
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import Exemplar, MemoryConfig, ReplayMemory, load_memory, save_memory
 from ipseg.data.sampler import Shard
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.data.transforms import apply_transform
 from ipseg.scenario.split import ScenarioConfig

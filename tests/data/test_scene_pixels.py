@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipseg.apps.demo import RECIPE, SHORT
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.training.recipe import load_recipe
 from ipseg.training.recipe_files import shipped_recipes
 

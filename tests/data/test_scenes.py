@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.scenes.objects import WORLD, class_names, kinds_of
 from ipseg.data.scenes.rendering import Palette, render
 from ipseg.data.scenes.scene import INSIDE, VISIBLE, Scene, Stage, draw

@@ -12,7 +12,7 @@ from PIL import Image
 
 import ipseg
 from commands import fails
-from ipseg.data.drawn import ScenesConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.methods.ipseg import IPSegConfig
 
 

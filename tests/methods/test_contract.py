@@ -13,9 +13,9 @@ import torch
 from ipseg.config import scopes
 from ipseg.data.batch import StepBatch
 from ipseg.data.dataset import Dataset, DatasetSplits
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.loader import BatchLoader
 from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory, load_memory, save_memory, update_memory
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.methods.base import Method, MethodConfig
 from ipseg.methods.finetune import Finetune

@@ -9,8 +9,8 @@ from ipseg.config import build, find_class
 from ipseg.data.ade import AdeConfig
 from ipseg.data.coco import CocoConfig
 from ipseg.data.dataset import DataConfig
-from ipseg.data.drawn import ScenesConfig
 from ipseg.data.folder import FolderConfig
+from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.voc import VocConfig
 
 DATA_SETS: dict[str, type] = {

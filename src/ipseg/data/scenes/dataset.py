@@ -1,10 +1,9 @@
-"""The embedded data set `scenes`: pictures that the package draws itself, kept in memory once drawn."""
+"""The data set `scenes`: images that the package draws itself, kept in memory once drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ipseg.data.dataset import DatasetSplits, Image, Mask, Saliency, present_classes
 from ipseg.data.parallel import parallel_map
@@ -12,7 +11,7 @@ from ipseg.data.scenes.objects import class_names
 from ipseg.data.scenes.scene import Scene, draw
 from ipseg.errors import require_at_least, require_between
 
-FIRST_VALIDATION = 1_000_000  # training and validation never draw the same picture
+FIRST_VALIDATION = 1_000_000  # training and validation never draw the same image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +25,16 @@ class ScenesConfig:
     """Foreground classes, 2 to 60; the second half are the look-alikes of the first."""
 
     size: tuple[int, int] = (128, 128)
-    """Height and width of a picture."""
+    """Height and width of an image."""
 
     train: int = 600
-    """Training pictures."""
+    """Training images."""
 
     val: int = 120
-    """Validation pictures."""
+    """Validation images."""
 
     seed: int = 0
-    """Other seeds draw other pictures."""
+    """Other seeds draw other images."""
 
     def __post_init__(self) -> None:
         require_between("data.classes", self.classes, 2, 60)
@@ -46,48 +45,39 @@ class ScenesConfig:
 
     def build(self) -> DatasetSplits:
         """Nothing is drawn before it is asked for."""
-        train, val = (
-            DrawnDataset(self, first, count) for first, count in ((0, self.train), (FIRST_VALIDATION, self.val))
-        )
+        train, val = SceneDataset(self, 0, self.train), SceneDataset(self, FIRST_VALIDATION, self.val)
         return DatasetSplits("scenes", class_names(self.classes), train, val)
 
 
-class DrawnDataset:
-    """A run of drawn pictures. All of them fit in memory: 80 kB each at 128 pixels."""
+class SceneDataset:
+    """A range of drawn images. All of them fit in memory: 80 kB each at 128 pixels."""
 
     def __init__(self, config: ScenesConfig, first: int, count: int) -> None:
-        self.config = config
-        self.first = first
         self.names: Sequence[str] = [f"{index:06d}" for index in range(count)]
-        self._drawn: dict[int, Scene] = {}
-
-    def _scene(self, index: int) -> Scene:
-        if index not in self._drawn:
-            self._drawn[index] = self._draw(index)
-        return self._drawn[index]
-
-    def _draw(self, index: int) -> Scene:
-        config = self.config
-        return draw(config.seed, self.first + index, config.size, config.classes)
+        self._config, self._first = config, first
+        self._scenes: dict[int, Scene] = {}
 
     def image(self, index: int) -> Image:
-        """The picture."""
         return self._scene(index).image
 
     def mask(self, index: int) -> Mask:
-        """Its classes."""
         return self._scene(index).mask
 
     def saliency(self, index: int) -> Saliency:
-        """What an imperfect detector would find."""
+        """As an imperfect detector finds it."""
         return self._scene(index).saliency
 
-    @cached_property
-    def _class_presence(self) -> list[frozenset[int]]:
-        missing = [index for index in range(len(self.names)) if index not in self._drawn]
-        self._drawn |= zip(missing, parallel_map(self._draw, missing, "drawing scenes"), strict=True)
+    def class_presence(self) -> list[frozenset[int]]:
+        """Draws all images, on all cores."""
+        missing = [index for index in range(len(self.names)) if index not in self._scenes]
+        self._scenes |= zip(missing, parallel_map(self._draw, missing, "drawing scenes"), strict=True)
         return [present_classes(self.mask(index)) for index in range(len(self.names))]
 
-    def class_presence(self) -> list[frozenset[int]]:
-        """Drawn once, then remembered."""
-        return self._class_presence
+    def _scene(self, index: int) -> Scene:
+        if index not in self._scenes:
+            self._scenes[index] = self._draw(index)
+        return self._scenes[index]
+
+    def _draw(self, index: int) -> Scene:
+        config = self._config
+        return draw(config.seed, self._first + index, config.size, config.classes)
