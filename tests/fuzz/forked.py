@@ -26,7 +26,7 @@ from ipseg.models._torchvision import ensure_torchvision
 HEAVY = (
     *("apps.train", "apps.extend", "apps.apply", "apps.pack", "apps.predict", "apps.evaluate", "apps.saliency"),
     *("apps.compare", "apps.report", "apps.memory_report", "apps.cost", "apps.sweep", "apps.data_check"),
-    *("apps.explain", "engine.experiment", "engine.idle", "report.formats", "report.figures", "report.page"),
+    *("apps.explain", "training.experiment", "training.idle", "report.formats", "report.figures", "report.page"),
 )
 
 
