@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
 
 from commands import call, fails
+from ipseg import files
 from ipseg.errors import UserError
 from ipseg.files import appending, copy_folder, require_no_links, whole_or_nothing
 
@@ -51,6 +54,41 @@ def test_a_run_is_not_gone_on_with_through_a_link(stopped_run, outside, name, ta
     told = fails("train", stopped_run, "--resume")
     assert f"{name} is a link" in told
     assert not (stopped_run / "step_01" / "step.json").exists()
+
+
+def test_what_a_run_adds_to_has_no_second_name_elsewhere(stopped_run, outside):
+    (stopped_run / "log.jsonl").unlink()
+    (stopped_run / "log.jsonl").hardlink_to(outside / "victim.txt")
+    assert "log.jsonl is a hard link" in fails("train", stopped_run, "--resume")
+    assert not (stopped_run / "step_01").exists()
+
+
+def test_what_a_run_writes_anew_takes_the_place_of_a_hard_link(stopped_run, outside):
+    results = stopped_run / "results.json"
+    results.unlink()
+    results.hardlink_to(outside / "victim.txt")
+    assert call("train", stopped_run, "--resume").exit_code == 0
+    assert results.stat().st_nlink == 1
+
+
+def test_a_run_does_not_wait_for_a_pipe_in_place_of_its_log(stopped_run):
+    (stopped_run / "log.jsonl").unlink()
+    os.mkfifo(stopped_run / "log.jsonl")
+    assert "no plain file" in fails("train", stopped_run, "--resume")
+
+
+@pytest.mark.parametrize("become", [Path.symlink_to, Path.hardlink_to])
+def test_what_a_file_becomes_after_the_first_look_is_not_followed(tmp_path, outside, monkeypatch, become):
+    """Another process may put a link there between the look and the writing."""
+    path = tmp_path / "log.jsonl"
+    monkeypatch.setattr(files, "require_single", lambda _: become(path, outside / "victim.txt"))
+    with pytest.raises((UserError, OSError)):
+        appending(path)
+    (tmp_path / "from").mkdir()
+    monkeypatch.setattr(files, "require_no_link", lambda _: None)
+    (tmp_path / "from" / "link").symlink_to(outside / "victim.txt")
+    copy_folder(tmp_path / "from", tmp_path / "to")
+    assert (tmp_path / "to" / "link").is_symlink()  # not what it leads to
 
 
 def test_a_run_may_lie_behind_a_link_that_the_user_names(tiny_run, tmp_path):

@@ -46,10 +46,34 @@ def require_no_links(folder: Path) -> None:
             require_no_link(Path(parent, name))
 
 
-def appending(path: Path) -> IO[bytes]:
-    """Open a file to add to its end; no link."""
+def require_single(path: Path) -> None:
+    """Raise unless what is added to a file stays there: no link, no pipe, no second name in another folder."""
     require_no_link(path)
-    return path.open("ab")
+    with suppress(FileNotFoundError):
+        _require_single(path, path.stat())
+
+
+def _require_single(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path} is no plain file, and nothing is added to it. Remove it.")
+    if found.st_nlink > 1:
+        raise UserError(
+            f"{path} is a hard link: the same file has {found.st_nlink} names, and what is added to one shows in all. "
+            "Put a copy in its place."
+        )
+
+
+def appending(path: Path) -> IO[bytes]:
+    """Open a file of a single name to add to its end. What it becomes meanwhile is not followed either."""
+    require_single(path)
+    guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody reads would block
+    file = open(path, "ab", opener=lambda name, flags: os.open(name, flags | guards, 0o666))  # noqa: SIM115 - the caller closes it
+    try:
+        _require_single(path, os.fstat(file.fileno()))
+    except UserError:
+        file.close()
+        raise
+    return file
 
 
 @contextmanager
@@ -75,12 +99,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, is_ours: Callable[[bytes], bool]) -> None:
-    """Remove temporary files of killed processes: those that begin as `is_ours` wants and that nobody has locked."""
+    """Remove temporary files of killed processes: empty or as `is_ours` wants them to begin, and locked by nobody."""
     for path in folder.glob(TEMPORARIES):
         if not re.fullmatch(r"\.ipseg-[0-9a-f]{16}\.tmp", path.name) or path.is_symlink() or not path.is_file():
             continue
         with suppress(OSError), path.open("rb") as file:
-            if lock(file) and is_ours(file.read(HEAD)):
+            if lock(file) and (not (head := file.read(HEAD)) or is_ours(head)):
                 path.unlink()
 
 
@@ -199,7 +223,7 @@ def copy_folder(folder: Path, target: Path, left_out: Sequence[str] = ()) -> Non
         if path.is_dir():
             copy_folder(path, target / path.name, left_out)
         else:
-            shutil.copyfile(path, target / path.name)
+            shutil.copyfile(path, target / path.name, follow_symlinks=False)  # it may have become a link since
 
 
 @contextmanager

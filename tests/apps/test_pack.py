@@ -211,6 +211,7 @@ def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(extended, packed
     other.write_text("of another command, which may still be writing")
     for path in (dead, alive):
         path.write_bytes(packed.read_bytes()[:1000])
+    (tmp_path / ".ipseg-00000000000000cc.tmp").touch()  # killed before its first byte
     with alive.open("rb") as file:
         assert lock(file)
         pack(extended / "run", 2, tmp_path / "a.zip")

@@ -48,7 +48,7 @@ def predict_all(
     if wanted.unknown:
         unknown_of(model.predict(np.zeros((64, 64, 3), np.uint8)))  # raises before anything is written
     out.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(out, lambda head: not head or head.startswith((b"\x89PNG", b"PK", b"0 background")))
+    remove_abandoned(out, lambda head: head.startswith((b"\x89PNG", b"PK", b"0 background")))
     write_text(out / CLASSES, "\n".join([*listed, ""]))
     failed: dict[Path, str] = {}
     for path, name in names.items():

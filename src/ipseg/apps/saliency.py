@@ -94,7 +94,7 @@ def write_maps(wanted: Wanted, detect: Detector, *, quiet: bool = False) -> Writ
     """Make the maps that are not there yet. Stopped and started again, it goes on where it was."""
     missing = {target: image for target, image in wanted.images.items() if not target.exists()}
     for folder in {target.parent for target in missing}:
-        remove_abandoned(folder, lambda head: not head or head.startswith(b"\x89PNG"))
+        remove_abandoned(folder, lambda head: head.startswith(b"\x89PNG"))
     done = Written(skipped=len(wanted.images) - len(missing))
     with Meter("saliency maps", len(wanted.images), done.skipped, quiet=quiet) as meter:
         for target, image in missing.items():

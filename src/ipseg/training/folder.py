@@ -38,6 +38,7 @@ from ipseg.files import (
     read_json,
     require_no_links,
     require_path,
+    require_single,
     require_version,
     write_json,
     write_text,
@@ -49,6 +50,7 @@ from ipseg.training.system import describe_system
 from ipseg.training.tensors import digest, load_tensors, save_tensors
 
 VERSION = 1
+LOG = "log.jsonl"
 LEFTOVERS = (TEMPORARIES, ".tmp" + 6 * "[0-9A-Za-z]")
 """What a kill leaves behind. The second are files of safetensors, which earlier versions had beside the weights."""
 
@@ -75,6 +77,7 @@ class RunFolder:
         if not resume and path.is_dir() and any(path.iterdir()):
             raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
         require_no_links(path)
+        require_single(path / LOG)
         if folder.begun:
             folder._require_same(recipe)
         return folder
@@ -293,7 +296,7 @@ class RunFolder:
 
     def log(self, **values: Any) -> None:
         """Add a line to log.jsonl."""
-        path = self.path / "log.jsonl"
+        path = self.path / LOG
         with explaining_full_disk(path), appending(path) as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}).encode() + b"\n")
 
