@@ -35,6 +35,7 @@ def _far(monkeypatch) -> None:
     """The first pass, too, may see the whole image."""
     monkeypatch.setattr(module, "CONTEXT", 352)
     monkeypatch.setattr(module, "POOLING", 352)
+    monkeypatch.setattr(module, "POOLED", 96)
 
 
 @pytest.fixture

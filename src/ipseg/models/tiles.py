@@ -23,8 +23,10 @@ from ipseg.models.posterior import BINS
 
 CONTEXT = 96
 """Pixels that the backbone sees around what the decoder looks at."""
-POOLING = 224
-"""Pixels around a tile in the first pass: no ASPP looks there, but the posterior is sensitive to all cells."""
+POOLING = 384
+"""Pixels around a tile in the first pass: no ASPP looks there, but the posterior feels the mean of all cells."""
+POOLED = 704
+"""Of a tile in the first pass, without that."""
 MARGIN = 64
 """Of these, the pixels that the heads see: three convolutions, at strides 16, 8 and 4, look no farther."""
 
@@ -88,7 +90,7 @@ class Tiles:
 
     def predictions(self, predict: Callable[[Tensor], T]) -> Iterator[tuple[T, Place, Place]]:
         """The second pass: what a method predicts of each tile, where in that the tile lies, and where in the image."""
-        for rows, columns in self._cut(self.context):
+        for rows, columns in self._cut(self.side, self.context):
             window = self._window(rows, columns, MARGIN)
             self.encoder.tile = Tile(self._mean, self._pooled, window)
             try:
@@ -104,7 +106,7 @@ class Tiles:
     def _pool(self) -> tuple[Tensor, Tensor]:
         """The first pass: the means of the last stage over the whole image. The decoder's context is not needed."""
         sums: list[Tensor] = []
-        for rows, columns in self._cut(min(self.context, POOLING)):
+        for rows, columns in self._cut(POOLED, POOLING):
             image = self._image(rows, columns)
             padded = pad_to_multiple(image, self.multiple).contiguous(memory_format=torch.channels_last)
             canvas = (padded.shape[-2], padded.shape[-1])
@@ -128,9 +130,8 @@ class Tiles:
             features, down[..., top : top + features.shape[-2]], across[..., left : left + features.shape[-1]]
         )
 
-    def _cut(self, context: int) -> list[tuple[Span, Span]]:
-        """Tiles of the whole image; with less context they are larger, so that as much is seen at once."""
-        side = self.side + 2 * (self.context - context)
+    def _cut(self, side: int, context: int) -> list[tuple[Span, Span]]:
+        """Tiles of the whole image."""
         rows, columns = (spans(length, side, context, grid_of(self.encoder)) for length in self.size)
         return [(row, column) for row in rows for column in columns]
 
