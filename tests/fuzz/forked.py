@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -22,12 +23,6 @@ import torch
 
 import ipseg.cli
 from ipseg.models._torchvision import ensure_torchvision
-
-HEAVY = (
-    *("apps.train", "apps.extend", "apps.apply", "apps.pack", "apps.predict", "apps.evaluate", "apps.saliency"),
-    *("apps.compare", "apps.report", "apps.memory_report", "apps.cost", "apps.sweep", "apps.data_check"),
-    *("apps.explain", "training.experiment", "training.idle", "report.formats", "report.figures", "report.page"),
-)
 
 
 @dataclass(frozen=True)
@@ -49,8 +44,9 @@ class Outcome:
 def import_all() -> None:
     """What commands import when they are called."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for name in HEAVY:
-        importlib.import_module(f"ipseg.{name}")
+    for module in pkgutil.walk_packages(ipseg.__path__, "ipseg."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
     ensure_torchvision()
     importlib.import_module("timm")
     importlib.import_module("matplotlib.figure")
