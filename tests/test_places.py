@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from commands import call, fails
@@ -157,13 +158,13 @@ def test_a_page_is_known_as_one_of_ours(tmp_path):
 
 def test_a_sheet_replaces_sheets_alone(tmp_path):
     sheet, photo = tmp_path / "new" / "why.png", tmp_path / "photo.png"
-    save_sheet(Image.new("RGB", (9, 9), "red"), sheet)
-    require_place(sheet)
-    with pytest.raises(UserError, match="would overwrite a picture that is read"):
-        require_place(sheet, None, tmp_path / "new" / ".." / "new" / "why.png")
+    save_sheet(Figure(), sheet)
+    require_place(sheet, photo)
+    with pytest.raises(UserError, match="would overwrite the image that is read"):
+        require_place(sheet, tmp_path / "new" / ".." / "new" / "why.png")
     Image.new("RGB", (9, 9)).save(photo)
     with pytest.raises(UserError, match="is not what this command writes"):
-        require_place(photo)
+        require_place(photo, tmp_path / "other.png")
 
 
 @pytest.mark.slow

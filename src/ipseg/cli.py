@@ -176,21 +176,20 @@ def explain(
     *,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The PNG to write.")],
     step: StepOf = None,
-    mask: Annotated[Path | None, typer.Option("--mask", metavar="FILE", help="Ground truth of a picture file.")] = None,
-    saliency: Annotated[Path | None, typer.Option("--saliency", metavar="FILE", help="Its saliency map.")] = None,
     device: Device = "auto",
     _allow_code: AllowCode = False,
 ) -> None:
-    """Draw what IPSeg does with one picture. A step's label maps, each head's scores, the posterior, the result."""
-    from ipseg.apps.explain import explain as draw
+    """Draw heads, posterior and prediction of IPSeg for one image, and the label maps of a step."""
+    from ipseg.apps.explain import explain as make_sheet
     from ipseg.apps.explain import require_place, save_sheet
+    from ipseg.apps.explain_sheet import draw
     from ipseg.apps.model import require_outside
 
     require_outside(out, run)
-    require_place(out, Path(image), mask, saliency)
-    sheet, notes = draw(run, image, step=step, mask=mask, saliency=saliency, device=device)
-    save_sheet(sheet, out)
-    for note in notes:
+    require_place(out, Path(image))
+    sheet = make_sheet(run, image, step=step, device=device)
+    save_sheet(draw(sheet), out)
+    for note in sheet.notes:
         say(note)
     say(f"drawn: {out}")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,71 +12,48 @@ import ipseg
 from commands import call, fails
 from ipseg import UserError
 from ipseg.apps import explain_sheet
-from ipseg.apps.explain import explain
-from ipseg.apps.explain_sheet import Head, View
+from ipseg.apps.explain import explain, save_sheet
+from ipseg.apps.explain_sheet import Panel, Sheet, draw
 from ipseg.data.scenes.dataset import ScenesConfig
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture
-def own(tmp_path) -> dict[str, Path]:
-    """A picture with its ground truth and saliency, as files."""
-    split = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build().val
-    paths = {name: tmp_path / f"{name}.png" for name in ("image", "mask", "saliency")}
-    Image.fromarray(split.image(1)).save(paths["image"])
-    Image.fromarray(split.mask(1)).save(paths["mask"])
-    Image.fromarray(split.saliency(1).astype(np.uint8) * 255).save(paths["saliency"])
-    return paths
+SCENES = ScenesConfig(size=(64, 64), classes=4, train=24, val=8)
 
 
 @pytest.fixture
-def drawn(monkeypatch) -> dict[str, np.ndarray]:
-    """Every label map that is painted, by its caption, and every heat map."""
-    maps: dict[str, np.ndarray] = {}
-    real_painted, real_heat, real_bars = explain_sheet.painted, explain_sheet.heat, explain_sheet.bars
-
-    def painted(view, labels, caption):
-        maps[caption] = np.asarray(labels)
-        return real_painted(view, labels, caption)
-
-    def heat(scores, name):
-        maps[name] = scores
-        return real_heat(scores, name)
-
-    def bars(view, posterior, caption):
-        maps[caption] = np.array(list(posterior.values()))
-        return real_bars(view, posterior, caption)
-
-    for function in (painted, heat, bars):
-        monkeypatch.setattr(explain_sheet, function.__name__, function)
-    return maps
+def photo(tmp_path) -> Path:
+    """An image of the user's."""
+    Image.fromarray(SCENES.build().val.image(1)).save(tmp_path / "photo.png")
+    return tmp_path / "photo.png"
 
 
-def test_a_sheet_shows_labels_heads_posterior_and_both_results(tiny_run, drawn):
-    sheet, notes = explain(tiny_run, "val/000001", step=1)
-    assert sheet.width > 800
-    assert notes == []
-    assert set(drawn) == {
-        "y: what step 1 may see", "S(x): saliency", "f_t-1(x): model of step 0",
+def panels(sheet: Sheet) -> dict[str, Any]:
+    """What is drawn, by its caption."""
+    return {panel.caption: panel.values for row in sheet.rows.values() for panel in row}
+
+
+def test_a_sheet_shows_labels_heads_posterior_and_both_results(tiny_run):
+    sheet = explain(tiny_run, "val/000001", step=1)
+    assert sheet.notes == []
+    assert set(panels(sheet)) == {
+        "image x", "y: labels of step 1", "S(x): saliency", "f_t-1(x): model of step 0",
         "y~p: permanent branch", "y~t: branch of step 1",
         "c'_b  background", "c'_u  unknown", "c_f  other", "cow", "bus", "horse",
         "pixels alone", "image posterior", "result: pixels x posterior", "ground truth",
     }  # fmt: skip
 
 
-def test_the_results_on_the_sheet_are_those_of_the_model(tiny_run, drawn):
-    explain(tiny_run, "val/000001", step=1)
-    split = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build().val
-    result = ipseg.load(tiny_run, 1).predict(split.image(1))
+def test_the_results_on_the_sheet_are_those_of_the_model(tiny_run):
+    drawn = panels(explain(tiny_run, "val/000001", step=1))
+    result = ipseg.load(tiny_run, 1).predict(SCENES.build().val.image(1))
     assert np.array_equal(drawn["pixels alone"], result.pixel_labels)
     assert np.array_equal(drawn["result: pixels x posterior"], result.labels)
-    assert np.allclose(drawn["image posterior"], list((result.posterior or {}).values()))
+    assert drawn["image posterior"] == pytest.approx(result.posterior)
 
 
-def test_the_label_maps_follow_equation_5(tiny_run, drawn):
-    explain(tiny_run, "train/000002", step=1)
-    split = ScenesConfig(size=(64, 64), classes=4, train=24, val=8).build().train
+def test_the_label_maps_follow_equation_5(tiny_run):
+    drawn, split = panels(explain(tiny_run, "train/000002", step=1)), SCENES.build().train
     mask, salient = split.mask(2), split.saliency(2)
     old = ipseg.load(tiny_run, 0).predict(split.image(2)).labels > 0
     horse = mask == 3
@@ -88,182 +66,122 @@ def test_the_label_maps_follow_equation_5(tiny_run, drawn):
     assert np.array_equal(temporary == explain_sheet.PURE, ~horse & ~salient)
 
 
-def test_a_step_is_shown_no_label_but_its_own(tiny_run, drawn):
-    explain(tiny_run, "train/000002", step=1)
-    assert set(np.unique(drawn["y: what step 1 may see"])) <= {0, 3, 255}
+def test_a_step_is_shown_no_label_but_its_own(tiny_run):
+    drawn = panels(explain(tiny_run, "train/000002", step=1))
+    assert set(np.unique(drawn["y: labels of step 1"])) <= {0, 3, 255}
 
 
-def test_a_picture_is_named_with_or_without_its_split(tiny_run, drawn):
-    explain(tiny_run, "000001")
-    bare = drawn["ground truth"].copy()
-    explain(tiny_run, "val/000001")
-    assert np.array_equal(bare, drawn["ground truth"])
+def test_an_image_is_named_with_or_without_its_split(tiny_run):
+    bare, full = (panels(explain(tiny_run, name))["ground truth"] for name in ("000001", "val/000001"))
+    assert np.array_equal(bare, full)
 
 
-def test_an_own_picture_needs_mask_and_saliency_for_the_label_maps(tiny_run, own, drawn, tmp_path):
-    _, notes = explain(tiny_run, str(own["image"]))
-    assert "The label maps are left out" in notes[0]
-    assert "y~p: permanent branch" not in drawn
-    _, notes = explain(tiny_run, str(own["image"]), mask=own["mask"], saliency=own["saliency"])
-    of_files = {key: value.copy() for key, value in drawn.items()}
-    assert notes == []
-    explain(tiny_run, "val/000001")
-    assert all(np.array_equal(of_files[key], drawn[key]) for key in drawn)
+def test_an_own_image_has_no_label_maps(tiny_run, photo):
+    sheet = explain(tiny_run, str(photo))
+    assert "The label maps are left out" in sheet.notes[0]
+    assert not {"y~p: permanent branch", "ground truth"} & set(panels(sheet))
+    assert "image posterior" in panels(sheet)
 
 
-def test_an_own_mask_is_read_as_the_run_s_masks_are(make_folder_data, tiny_settings, drawn, tmp_path):
-    data, photo = make_folder_data(), tmp_path / "photo.png"
-    plain, colored = tmp_path / "plain.png", tmp_path / "colored.png"
-    shutil.copy(data / "images" / "picture_00.png", photo)
-    shutil.copy(data / "masks" / "picture_00.png", plain)
-    in_colors(data)
-    shutil.copy(data / "masks" / "picture_00.png", colored)
-    settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "scenario": {"name": "joint"}}
-    ipseg.train(settings, tmp_path / "run", quiet=True)
-    maps = tmp_path / "saliency.png"
-    Image.new("L", (64, 48), 255).save(maps)
-
-    def truth(mask: Path) -> np.ndarray:
-        explain(tmp_path / "run", str(photo), mask=mask, saliency=maps)
-        return drawn["ground truth"]
-
-    assert np.array_equal(truth(colored), np.array(Image.open(plain)))
-    shutil.rmtree(data)  # what is left is the byte a pixel that all masks may have
-    assert np.array_equal(truth(plain), np.array(Image.open(plain)))
-    with pytest.raises(UserError, match="has mode RGB"):
-        truth(colored)
-
-
-def in_colors(data: Path) -> None:
-    """Give the masks of a data folder, and its list of classes, colors."""
-    colors = np.array([[0, 0, 0], [200, 0, 0], [0, 200, 0], [0, 0, 200]], dtype=np.uint8)
-    names = (data / "classes.txt").read_text().split()
-    lines = [f"{name} {red} {green} {blue}" for name, (red, green, blue) in zip(names, colors[1:], strict=True)]
-    (data / "classes.txt").write_text("\n".join(lines) + "\n")
-    for path in (data / "masks").iterdir():
-        Image.fromarray(colors[np.array(Image.open(path))]).save(path)
-
-
-def test_the_base_step_has_no_previous_model(tiny_run, drawn):
-    explain(tiny_run, "val/000001", step=0)
+def test_the_base_step_has_no_previous_model(tiny_run):
+    drawn = panels(explain(tiny_run, "val/000001", step=0))
     assert not [caption for caption in drawn if caption.startswith("f_t-1")]
     assert "y~t: branch of step 0" in drawn
 
 
-def test_without_decoupling_and_posterior_there_is_one_label_map_and_one_result(tiny_settings, tmp_path, drawn):
+def test_without_decoupling_and_posterior_there_is_one_label_map_and_one_result(tiny_settings, tmp_path):
     method = {"name": "ipseg", "image_posterior": False, "decoupling": False}
     ipseg.train(tiny_settings | {"method": method, "scenario": {"name": "3-1"}}, tmp_path / "run", quiet=True)
-    explain(tmp_path / "run", "val/000001")
-    assert {"y~: one map, coupled", "result (no posterior)"} <= set(drawn)
+    drawn = panels(explain(tmp_path / "run", "val/000001"))
+    assert {"y~: one map, coupled", "result"} <= set(drawn)
     assert not {"y~p: permanent branch", "c_f  other", "image posterior"} & set(drawn)
 
 
-def test_in_the_official_variant_both_label_maps_hold_the_classes(tiny_settings, tmp_path, drawn):
+def test_in_the_official_variant_both_label_maps_hold_the_classes(tiny_settings, tmp_path):
     settings = tiny_settings | {"method": {"name": "ipseg", "variant": "official"}, "scenario": {"name": "joint"}}
     ipseg.train(settings, tmp_path / "run", quiet=True)
-    explain(tmp_path / "run", "val/000001")
+    drawn = panels(explain(tmp_path / "run", "val/000001"))
     truth = drawn["ground truth"]
-    permanent, temporary = (drawn[f"y~: {name} and all classes"] for name in ("permanent branch", "branch of step 0"))
+    permanent, temporary = (drawn[f"y~: {name}, all classes"] for name in ("permanent", "step 0"))
     for labels, other in ((permanent, explain_sheet.UNKNOWN_THING), (temporary, explain_sheet.OTHER)):
         assert np.array_equal(labels[truth > 0], truth[truth > 0])
         assert set(np.unique(labels[truth == 0])) <= {other, explain_sheet.PURE, explain_sheet.IGNORED}
 
 
-def test_of_many_heads_and_classes_the_strongest_are_drawn_and_that_is_said():
+def test_of_many_heads_and_classes_the_strongest_are_drawn_and_a_note_says_so():
     rng = np.random.default_rng(0)
-    heads = [
-        Head(f"head of step {step}", {name: rng.random((8, 8)) for name in ["c_f", "c'_b", *"abcdefg"]})
+    heads = {
+        f"head of step {step}": {name: rng.random((8, 8), np.float32) for name in ["c_f", "c'_b", *"abcdefg"]}
         for step in range(9)
-    ]
-    heads[3].scores["g"][0, 0] = 1.0  # the strongest class of the strongest head
+    }
+    heads["head of step 3"]["g"][0, 0] = 1.0  # the strongest class of the strongest head
     rows, notes = explain_sheet.head_rows(heads)
     assert len(rows) == explain_sheet.MOST_HEADS
-    assert "head of step 3" in rows
-    assert all(len(row) == explain_sheet.COLUMNS for row in rows.values())
-    assert notes[0] == "Of 9 heads the 6 with the highest class scores are drawn."
-    assert "has 7 classes; the 4 with the highest scores are drawn" in notes[1]
+    assert [len(row) for row in rows.values()] == [1 + explain_sheet.MOST_CLASSES] * len(rows)
+    assert "g" in [panel.caption for panel in rows["head of step 3"]]
+    assert notes == ["Of 9 heads at most 6 are drawn, with 4 classes each: the strongest."]
+    assert explain_sheet.head_rows({"head of step 0": {"cow": np.zeros((8, 8), np.float32)}})[1] == []
 
 
-def test_every_special_color_is_named_in_the_legend(tiny_run, monkeypatch):
-    legends = []
-    real = explain_sheet.with_legend
-    monkeypatch.setattr(explain_sheet, "with_legend", lambda picture, e: legends.append(e) or real(picture, e))
-    explain(tiny_run, "val/000001")
-    names = [text for _, text in legends[0]]
-    assert [name.split("  ")[0] for name in names] == ["c'_b", "c'_u", "c_f", "ignored", "cow", "bus", "horse", "car"]
+def test_every_special_color_and_class_is_named_in_the_legend(tiny_run):
+    figure = draw(explain(tiny_run, "val/000001"))
+    names = [text.get_text().split("  ")[0] for legend in figure.legends for text in legend.get_texts()]
+    assert names == ["c'_b", "c'_u", "c_f", "ignored", "cow", "bus", "horse", "car"]
 
 
-def test_label_maps_hold_every_possible_index():
-    view = View(np.zeros((4, 4, 3), np.uint8), ("background",), "")
+def sheet_of(values: Any, *, classes: tuple[str, ...] = (), caption: str = "", title: str = "") -> Sheet:
+    image = np.zeros((20, 26, 3), np.uint8)
+    rows = {"row": [Panel(caption, values)]}
+    return Sheet(image=image, classes=("background", *classes), title=title, rows=rows)
+
+
+def test_label_maps_hold_every_possible_index(tmp_path):
     every = np.arange(260).repeat(2).reshape(20, 26)
-    assert explain_sheet.painted(view, every, "all").size[0] == explain_sheet.WIDTH
+    save_sheet(draw(sheet_of(every)), tmp_path / "a.png")
 
 
-BLANK = np.zeros((40, 40, 3), np.uint8)
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda text: explain_sheet.sheet(View(BLANK, (), text), {"": [explain_sheet.scale()]}, []),
-        lambda text: explain_sheet.photo(View(BLANK, (), ""), text),
-        lambda text: explain_sheet.bars(View(BLANK, ("background", text), ""), {text: 0.5}, ""),
-    ],
-)
-def test_letters_of_many_languages_are_drawn_as_themselves(draw):
-    letters = "üéßøяα–\uffff"  # the last is drawn as a box, and so is all that a font lacks
-    assert len({draw(letter).tobytes() for letter in letters}) == len(letters)
+@pytest.mark.parametrize("name", ["$\\frac$", "_hidden", "a\nb", "üéßøяα", "x" * 500])
+def test_names_are_drawn_as_text_whatever_they_are(tmp_path, name):
+    sheet = sheet_of({name: 0.5}, classes=(name,), caption=name, title=name)
+    save_sheet(draw(sheet), tmp_path / "a.png")
+    (legend,) = draw(sheet).legends
+    assert len(legend.get_texts()) == 1
 
 
 # ---- the command ------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_png_and_says_what_it_leaves_out(tiny_run, own, tmp_path):
+def test_the_command_writes_a_png_and_says_what_it_leaves_out(tiny_run, photo, tmp_path):
     out = tmp_path / "new" / "why.png"
-    result = call("explain", tiny_run, own["image"], "--out", out)
+    result = call("explain", tiny_run, photo, "--out", out)
     assert result.exit_code == 0, result.output
     assert "label maps are left out" in result.output
     with Image.open(out) as sheet:
         assert sheet.format == "PNG"
+        assert sheet.width > 800
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["val/999999", "--out", "why.png"], 'no picture "val/999999"'),
+        (["val/999999", "--out", "why.png"], 'no image "val/999999"'),
         (["val/000001", "--out", "why.jpg"], "let the name end with .png"),
         (["val/000001", "--out", "why.png", "--step", "7"], "has no step 7"),
-        (["val/000001", "--out", "why.png", "--mask", "x.png"], "go with a picture file"),
-        (["IMAGE", "--out", "why.png", "--mask", "MASK"], "go together"),
-        (["IMAGE", "--out", "IMAGE"], "would overwrite"),
+        (["PHOTO", "--out", "PHOTO"], "would overwrite"),
     ],
 )
-def test_what_cannot_be_explained_is_told_and_nothing_is_written(tiny_run, own, monkeypatch, words, problem):
-    tmp_path = own["image"].parent
-    monkeypatch.chdir(tmp_path)
-    before = own["image"].read_bytes()
-    result = call(
-        "explain", tiny_run, *({"IMAGE": own["image"], "MASK": own["mask"]}.get(word, word) for word in words)
-    )
-    assert result.exit_code == 2
-    assert problem in result.stderr
-    assert not (tmp_path / "why.png").exists()
-    assert own["image"].read_bytes() == before
+def test_a_wrong_call_is_refused_and_nothing_is_written(tiny_run, photo, monkeypatch, words, problem):
+    monkeypatch.chdir(photo.parent)
+    before = photo.read_bytes()
+    assert problem in fails("explain", tiny_run, *(photo if word == "PHOTO" else word for word in words))
+    assert [path.name for path in photo.parent.iterdir()] == ["photo.png"]
+    assert photo.read_bytes() == before
 
 
 def test_nothing_is_drawn_into_the_run(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     assert "lies in the run" in fails("explain", run, "val/000001", "--out", run / "new" / "why.png")
     assert not (run / "new").exists()
-
-
-def test_a_mask_of_another_size_or_with_unknown_values_is_told(tiny_run, own, tmp_path):
-    Image.new("L", (10, 10)).save(tmp_path / "small.png")
-    with pytest.raises(UserError, match="must be equal"):
-        explain(tiny_run, str(own["image"]), mask=tmp_path / "small.png", saliency=own["saliency"])
-    Image.new("L", (64, 64), 77).save(tmp_path / "wrong.png")
-    with pytest.raises(UserError, match=r"holds the values \[77\].* valid are 0 to 4 and 255"):
-        explain(tiny_run, str(own["image"]), mask=tmp_path / "wrong.png", saliency=own["saliency"])
 
 
 def test_only_ipseg_is_explained(tiny_settings, tmp_path):

@@ -1,188 +1,145 @@
-"""How an explanation looks: panels with captions, laid out in rows above one legend."""
+"""How an explanation looks: rows of label maps, heat maps and bars above one legend, drawn by matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from ipseg.report.overlay import DARKER, LegendEntry, fitted, font, grid, hatching, heatmap, outline, with_legend
+from ipseg.report.figures import short, styled
+from ipseg.report.overlay import paint
 from ipseg.report.palette import colors
 
 IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT = range(255, 260)
 """What a map may hold beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient, none."""
-SPECIAL: dict[int, LegendEntry] = {
+SPECIAL = {
+    IGNORED: ((210, 210, 210), "ignored"),
     PURE: ((62, 68, 84), "c'_b  pure background"),
     UNKNOWN_THING: ((255, 61, 190), "c'_u  unknown object"),
-    OTHER: ((246, 246, 240), "c_f  other foreground"),
-    IGNORED: ((210, 210, 210), "ignored"),
-    SALIENT: ((255, 255, 255), "stands out"),
+    OTHER: ((225, 225, 215), "c_f  other foreground"),
+    SALIENT: ((255, 255, 255), "salient"),
 }
-COLUMNS = 5
-MOST_HEADS = 6
-WIDTH, MOST_HEIGHT = 232, 300
-_LEGEND = 960
-"""A legend's text grows with its width; this one is as large as the captions."""
-_SIZE = 15
-_INK, _QUIET, _TRACK = (34, 38, 46), (110, 116, 128), (232, 234, 238)
-
-Panel = Image.Image
+MOST_HEADS, MOST_CLASSES, MOST_BARS = 6, 4, 12
+PANEL = 2.3
+"""Inches of a panel's width."""
 
 
-@dataclass(frozen=True)
-class View:
-    """The picture that everything is drawn over."""
+class Panel(NamedTuple):
+    """One image of the sheet."""
+
+    caption: str
+    values: NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None = None
+    """(H, W) labels, or (H, W) probabilities, or a probability a class; none: the image itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """All that is drawn of one image."""
 
     image: NDArray[np.uint8]
-    classes: tuple[str, ...]
+    classes: Sequence[str]
     """The name of each label, background first."""
     title: str
+    rows: Mapping[str, Sequence[Panel]]
+    special: Sequence[int] = ()
+    """Semantics that the legend names beside the classes."""
+    notes: list[str] = field(default_factory=list)
+    """What is left out."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """A branch's probabilities by channel, each (H, W)."""
-
-    name: str
-    scores: Mapping[str, NDArray[np.float32]]
-
-
-# ---- panels -----------------------------------------------------------------------------------------------------
-
-
-def photo(view: View, caption: str) -> Panel:
-    """The picture itself."""
-    return _captioned(_fit(Image.fromarray(view.image), Image.Resampling.LANCZOS), caption)
-
-
-def painted(view: View, labels: NDArray[np.integer], caption: str) -> Panel:
-    """A label map: strong colors over a faint picture; background shows the picture, ignored pixels are hatched."""
-    picture = np.array(_fit(Image.fromarray(view.image), Image.Resampling.LANCZOS))
-    rows, columns = (
-        (np.arange(small) * large // small) for small, large in zip(picture.shape, labels.shape, strict=False)
-    )
-    return _captioned(Image.fromarray(_paint(picture, labels[rows][:, columns])), caption)
-
-
-def _paint(image: NDArray[np.uint8], labels: NDArray[np.integer]) -> NDArray[np.uint8]:
-    special = [SPECIAL[label][0] for label in range(IGNORED + 1, SALIENT + 1)]
-    table = np.concatenate([colors(), special]).astype(float)
-    share = np.full(len(table), 0.72)
-    share[0], share[IGNORED:] = 0, 0.86
-    strength, color = share[labels], table[labels]
-    strength[(labels == IGNORED) & hatching(labels.shape)] = 0.2
-    edge = outline(labels)  # type: ignore[arg-type]  # more labels than fit a byte
-    color[edge] *= DARKER
-    strength[edge] = 0.9
-    blended: NDArray[np.uint8] = (image + strength[..., None] * (color - image)).round().astype(np.uint8)
-    return blended
-
-
-def heat(scores: NDArray[np.float32], name: str) -> Panel:
-    """A channel's probabilities, with the highest one in the caption."""
-    shown = _fit(heatmap(scores.astype(np.float64)), Image.Resampling.BILINEAR)
-    return _captioned(shown, name, f"max {scores.max():.2f}")
-
-
-def bars(view: View, posterior: Mapping[str, float], caption: str) -> Panel:
-    """The posterior: a bar a class, in the order of learning, or the likeliest ones where there are many."""
-    height = _size(Image.fromarray(view.image))[1]
-    room = max(3, height // 19)
-    shown = sorted(posterior, key=lambda name: -posterior[name])[:room]
-    quiet = "" if len(posterior) <= room else f"top {room} of {len(posterior)}"
-    names = [name for name in posterior if name in shown] if len(posterior) <= room else shown
-    panel = Image.new("RGB", (WIDTH, max(height, 19 * len(names))), "white")
-    draw, face = ImageDraw.Draw(panel), font(_SIZE - 1)
-    line = min(30, panel.height / max(1, len(names)))
-    start, end = round(WIDTH * 0.42), WIDTH - 40
-    for row, name in enumerate(names):
-        middle = line * (row + 0.5)
-        color = tuple(colors()[view.classes.index(name)].tolist())
-        draw.text((start - 8, middle), fitted(name, face, start - 10), _INK, face, anchor="rm")
-        for right, fill in ((end, _TRACK), (start + (end - start) * posterior[name], color)):
-            draw.rounded_rectangle((start, middle - line * 0.28, max(right, start + 1), middle + line * 0.28), 2, fill)
-        draw.text((WIDTH - 2, middle), f"{posterior[name]:.2f}", _INK, face, anchor="rm")
-    return _captioned(panel, caption, quiet)
-
-
-def scale() -> Panel:
-    """What the colors of heat maps mean."""
-    ramp = heatmap(np.tile(np.linspace(0, 1, WIDTH - 40), (18, 1)))
-    panel = Image.new("RGB", (WIDTH, 60), "white")
-    panel.paste(ramp, (20, 8))
-    draw, face = ImageDraw.Draw(panel), font(_SIZE - 1)
-    for value, left in ((0, 20), (0.5, WIDTH // 2), (1, WIDTH - 20)):
-        draw.text((left, 40), f"{value:g}", _QUIET, face, anchor="mm")
-    return _captioned(panel, "probability (heat maps)")
-
-
-# ---- rows and sheet ---------------------------------------------------------------------------------------------
-
-
-def permanent_row(head: Head) -> list[Panel]:
-    """Background first, then unknown objects, then the key to the colors."""
-    return [heat(head.scores["c'_b"], "c'_b  background"), heat(head.scores["c'_u"], "c'_u  unknown"), scale()]
-
-
-def head_rows(heads: Sequence[Head]) -> tuple[dict[str, list[Panel]], list[str]]:
-    """A row a head: c_f, then its classes. Where there are many, those with the highest scores; notes say so."""
-    notes, shown = [], list(heads)
-    if len(heads) > MOST_HEADS:
-        strongest = sorted(heads, key=lambda head: -max(_peaks(head).values()))[:MOST_HEADS]
-        shown = [head for head in heads if head in strongest]
-        notes.append(f"Of {len(heads)} heads the {MOST_HEADS} with the highest class scores are drawn.")
+def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[dict[str, list[Panel]], list[str]]:
+    """A row a head: c_f, then its classes. Of many, those with the highest scores, and a note that says so."""
+    peaks = {
+        head: {name: float(values.max()) for name, values in scores.items() if name not in ("c_f", "c'_b")}
+        for head, scores in heads.items()
+    }
+    strongest = sorted(heads, key=lambda head: -max(peaks[head].values()))[:MOST_HEADS]
     rows = {}
-    for head in shown:
-        peaks = _peaks(head)
-        extra = [name for name in ("c_f",) if name in head.scores]
-        room = COLUMNS - len(extra)
-        chosen = sorted(peaks, key=lambda name: -peaks[name])[:room]
-        if len(peaks) > room:
-            notes.append(f"The {head.name} has {len(peaks)} classes; the {room} with the highest scores are drawn.")
-        names = extra + [name for name in peaks if name in chosen]
-        rows[head.name] = [heat(head.scores[n], "c_f  other" if n == "c_f" else n) for n in names]
-    return rows, notes
+    for head in [head for head in heads if head in strongest]:
+        classes = sorted(peaks[head], key=lambda name: -peaks[head][name])[:MOST_CLASSES]
+        names = [name for name in heads[head] if name == "c_f" or name in classes]
+        rows[head] = [Panel("c_f  other" if name == "c_f" else name, heads[head][name]) for name in names]
+    if len(heads) <= MOST_HEADS and all(len(found) <= MOST_CLASSES for found in peaks.values()):
+        return rows, []
+    return rows, [
+        f"Of {len(heads)} heads at most {MOST_HEADS} are drawn, with {MOST_CLASSES} classes each: the strongest."
+    ]
 
 
-def _peaks(head: Head) -> dict[str, float]:
-    return {name: float(values.max()) for name, values in head.scores.items() if name not in ("c_f", "c'_b")}
+def draw(sheet: Sheet) -> Figure:
+    """The rows, a title above, and below a legend of the special semantics and of every class."""
+    height, width = sheet.image.shape[:2]
+    aspect = height / width
+    columns = max(len(row) for row in sheet.rows.values())
+    entries = [(SPECIAL[label][0], SPECIAL[label][1]) for label in sheet.special]
+    entries += [(tuple(colors()[label].tolist()), name) for label, name in enumerate(sheet.classes) if label]
+    size = (columns * PANEL + 2.4, len(sheet.rows) * (PANEL * aspect + 0.35) + 0.2 * -(-len(entries) // columns) + 1)
+    image = Image.fromarray(sheet.image)
+    image.thumbnail((480, 480))
+    with styled():
+        figure = Figure(figsize=size, layout="constrained")
+        figure.suptitle(short(sheet.title, 120), x=0.01, ha="left", fontsize=11)
+        grid = figure.subplots(len(sheet.rows), columns, squeeze=False)
+        for axes_of_row, (name, row) in zip(grid, sheet.rows.items(), strict=True):
+            axes_of_row[0].set_ylabel(short(name), rotation=0, ha="right", va="center", labelpad=8)
+            for axes in axes_of_row[len(row) :]:
+                axes.set_axis_off()
+            for axes, panel in zip(axes_of_row, row, strict=False):
+                axes.set(xticks=[], yticks=[], box_aspect=aspect)
+                axes.spines[:].set_visible(False)
+                axes.set_title(short(panel.caption, 32), loc="left", fontsize=9)
+                _draw_panel(axes, panel.values, np.asarray(image), sheet.classes)
+        scale = mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "magma")
+        figure.colorbar(scale, ax=list(grid.flat), shrink=min(1, 2 / size[1]), aspect=12, label="probability")
+        patches = [
+            Patch(facecolor=np.array(color) / 255, edgecolor="gray", label=short(text)) for color, text in entries
+        ]
+        figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
+    return figure
 
 
-def sheet(view: View, rows: Mapping[str, list[Panel]], special: Sequence[int]) -> Image.Image:
-    """All rows, a title above, and below a legend of the special semantics and of every class."""
-    columns = max(len(row) for row in rows.values())
-    body = grid(list(rows.values()), [""] * columns, list(rows))
-    ImageDraw.Draw(body).text((12, 8), fitted(view.title, font(17), body.width - 24), _INK, font(17))
-    entries = [SPECIAL[label] for label in special]
-    entries += [(tuple(colors()[label].tolist()), name) for label, name in enumerate(view.classes) if label]
-    return _stacked(body, with_legend(Image.new("RGB", (min(body.width, _LEGEND), 1), "white"), entries))
+def _draw_panel(
+    axes: Axes,
+    values: NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None,
+    image: NDArray[np.uint8],
+    classes: Sequence[str],
+) -> None:
+    if values is None:
+        axes.imshow(image, aspect="auto")
+    elif isinstance(values, Mapping):
+        _draw_bars(axes, values, classes)
+    elif np.issubdtype(values.dtype, np.floating):
+        axes.imshow(values, cmap="magma", vmin=0, vmax=1, aspect="auto")
+        axes.set_title(f"max {values.max():.2f}", loc="right", fontsize=8)
+    else:
+        rows, columns = (
+            np.arange(small) * large // small for small, large in zip(image.shape, values.shape, strict=False)
+        )
+        table = np.concatenate([colors(255), np.array([color for color, _ in SPECIAL.values()], dtype=np.uint8)])
+        opacity = np.full(len(table), 0.72)
+        opacity[0], opacity[IGNORED:] = 0, 0.86
+        axes.imshow(paint(image, values[rows][:, columns], table, opacity), aspect="auto")
 
 
-def _stacked(above: Image.Image, below: Image.Image) -> Image.Image:
-    both = Image.new("RGB", (max(above.width, below.width), above.height + below.height), "white")
-    both.paste(above, (0, 0))
-    both.paste(below, (0, above.height))
-    return both
-
-
-def _captioned(picture: Image.Image, caption: str, quiet: str = "") -> Panel:
-    """The picture under a line of text, on a panel of the common width."""
-    panel = Image.new("RGB", (WIDTH, picture.height + 22), "white")
-    draw = ImageDraw.Draw(panel)
-    room = WIDTH - (font(_SIZE - 2).getlength(quiet) + 8 if quiet else 0)
-    draw.text((0, 10), fitted(caption, font(_SIZE - 1), room), _INK, font(_SIZE - 1), anchor="lm")
-    draw.text((WIDTH - 1, 10), quiet, _QUIET, font(_SIZE - 2), anchor="rm")
-    panel.paste(picture, ((WIDTH - picture.width) // 2, 22))
-    return panel
-
-
-def _size(picture: Image.Image) -> tuple[int, int]:
-    factor = min(WIDTH / picture.width, MOST_HEIGHT / picture.height)
-    return max(1, round(picture.width * factor)), max(1, round(picture.height * factor))
-
-
-def _fit(picture: Image.Image, how: Image.Resampling) -> Image.Image:
-    return picture.resize(_size(picture), how)
+def _draw_bars(axes: Axes, posterior: Mapping[str, float], classes: Sequence[str]) -> None:
+    """A bar a class in the order of learning, or the likeliest ones where there are many. Names are inside the axes."""
+    names = list(posterior)
+    if len(names) > MOST_BARS:
+        names = sorted(names, key=lambda name: -posterior[name])[:MOST_BARS]
+        axes.set_title(f"top {MOST_BARS} of {len(posterior)}", loc="right", fontsize=8)
+    tints = [colors()[classes.index(name)] / 255 for name in names]
+    places = range(len(names))
+    axes.barh(places, [1] * len(names), color="#e8eaee", height=0.6)
+    axes.barh(places, [posterior[name] for name in names], color=tints, height=0.6)
+    for place, name in enumerate(names):
+        axes.text(-0.04, place, short(name, 12), ha="right", va="center", fontsize=8)
+        axes.text(1.04, place, f"{posterior[name]:.2f}", ha="left", va="center", fontsize=8)
+    axes.set(xlim=(-0.75, 1.3), ylim=(max(3, len(names)) - 0.4, -0.6))

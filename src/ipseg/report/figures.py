@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +30,36 @@ METHODS = ("ipseg", "ipseg_lda", "ssul_m", "plop_m", "mib", "joint", "finetune")
 """These have the same color in every figure: COLORS in this order."""
 WRONG = "#e0503a"
 INK, GRID = "#1c2230", "#dcdfe4"
-styled = partial(
-    mpl.rc_context,
-    {
-        "svg.fonttype": "none",
-        "font.size": 9,
-        "lines.linewidth": 2,
-        "text.color": INK,
-        "axes.edgecolor": GRID,
-        "axes.labelcolor": INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.7,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "xtick.major.pad": 7,
-    },
-)
-"""The context in which a figure is drawn and saved."""
+STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "lines.linewidth": 2,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 7,
+}
 
 Value = Callable[[StepResult], float | None]
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The context in which a figure is drawn and saved."""
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # as SVG it stays text, which the reader's fonts draw
+        yield
 
 
 def plotted(table: ResultTable) -> list[TableRow]:
@@ -96,7 +102,6 @@ def draw_curves(axes: Axes, rows: Sequence[TableRow], value: Value, title: str) 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("step")
     axes.set_title(title, loc="left", fontsize=9)
-    axes.grid(axis="y")
     legend_beside(axes)
 
 
@@ -132,6 +137,7 @@ def draw_heatmap(
     axes.set_xticks(range(len(columns)), [short(name, 16) for name in columns], rotation=90 if confusion else 0)
     axes.set_yticks(range(len(rows)), [short(name, 16) for name in rows])
     axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
 
 
 def run_colors(names: Sequence[str]) -> list[str]:
@@ -160,10 +166,9 @@ def short(name: str, most: int = 22) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG on a transparent background; text stays text, which the reader's fonts draw."""
+    """The figure as SVG on a transparent background."""
     buffer = io.StringIO()
-    with styled(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")
+    with styled():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
