@@ -46,14 +46,12 @@ lint: setup  ## style and types
 golden: setup  ## compute the golden curves anew and print what moved
 	$(BIN)/python tests/golden/regenerate.py
 
-ANIMALS := benchmarks/results/2026-11-16_animals
-results: setup  ## every table and figure of the docs, from benchmarks/results
-	for page in README.md docs/results.md docs/drawn-scenes.md; do $(BIN)/python benchmarks/tables.py --into $$page || exit 1; done
-	$(BIN)/python docs/make_reproduce.py
-	$(BIN)/python benchmarks/curves.py benchmarks/results/2026-11-19_demo.jsonl --scenario 4-1 \
-		--run ipseg --run ipseg_lda --run ablated --run finetune --out docs/images/demo.png
-	$(BIN)/python benchmarks/curves.py $(ANIMALS).jsonl --scenario 2-1 \
-		--run ipseg --run ipseg_moments --run ssul_m --run 'plop_m (medians)' --run mib --run joint --out docs/images/animals.png
+results: setup  ## every table and figure of the docs, from benchmarks/
+	$(BIN)/python benchmarks/tables.py README.md docs/*.md
+	$(BIN)/python benchmarks/figures.py demo/results.jsonl --out docs/images/demo.png \
+		--run ipseg --run ipseg_lda --run ablated --run finetune
+	$(BIN)/python benchmarks/figures.py animals/results.jsonl animals/earlier.jsonl --scenario 2-1 --out docs/images/animals.png \
+		--run 'ipseg official' --run 'ipseg_lda (earlier code)' --run 'ssul_m (earlier code)' --run mib --run finetune --run joint
 
 clean:  ## remove what make and the tools made (not runs/)
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis

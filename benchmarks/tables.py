@@ -1,294 +1,292 @@
-"""The tables of the docs from what collect.py wrote: they are made, never typed.
+"""Tables of the docs from the results of the studies: generated, never typed.
 
-    python benchmarks/tables.py benchmarks/results/NAME.jsonl                      the first three tables, printed
-    python benchmarks/tables.py A.jsonl B.jsonl --table ablation --reference ipseg --run "ipseg, memory.*"
-    python benchmarks/tables.py --into docs/results.md                             every table of the page, made anew
+    python benchmarks/tables.py README.md docs/results.md     regenerate every table of the pages (`make results`)
+    python benchmarks/tables.py --check README.md             exit with 1 if a table is not up to date
 
-main      a row a run: mIoU groups and forgetting, mean ± spread over seeds, and the share of joint training's mIoU
-ablation  a row a run: mIoU over all classes, and its difference to a reference run, seed by seed
-classes   a row a run: the IoU of every class after the last step
-varied    a row a run, a column a value of the one setting that a grid varied: mIoU groups
-order     a row a pair of look-alikes and run: which of them was learned first, and which is called the other
-cost      a row a run: parameters, multiply-adds, speeds and memory, from what costs.py wrote
-oracles   a row a run: mIoU with one part or another replaced by the truth, from what real/oracles.py wrote
+In a page a table stands between `<!-- table KIND FILE... OPTION... -->` and `<!-- end -->`. FILE is relative to
+benchmarks/; `scenario=2-1` and `setting=disjoint` choose runs, `run=PATTERN` (again for more) chooses rows and their
+order, `hide=COLUMN` (again for more) leaves out columns. Kinds:
 
-In a page a table stands between `<!-- table NAME ... -->` and `<!-- end -->`. After the NAME stand files of
-benchmarks/results (none: those of the command line), `scenario=2-1`, `reference=ipseg` and any number of
-`run=PATTERN`, quoted as in a shell. Rows come in the order of these patterns.
+main      mIoU groups and forgetting, mean and standard deviation over seeds, share of joint training
+classes   IoU of every class after the last step
+ablation  mIoU and its difference to `reference=RUN`, paired by seed, with a 95 % interval
+varied    mIoU by the value of the one setting that a grid varied
+image     share of images whose set of classes is exactly right, by posterior, pixels and both
+oracles   mIoU with a part replaced by the ground truth, from oracles.json
+cost      parameters and multiply-adds, from costs.json
+rows      the lines of `table=NAME` in performance/results.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
 import shlex
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from collect import read
-from costs import cost_table
-from oracle_table import oracle_table
-from order_table import order_table
-from varied import varied_table
-
-from ipseg.apps.compare import with_bounds
-from ipseg.errors import WRONG, UserError, unknown
-from ipseg.files import write_text
-from ipseg.report.compare import (
-    COLUMNS,
-    DEFINITIONS,
-    ResultTable,
-    Run,
-    TableRow,
-    format_mean,
-    make_tables,
-    mean_of,
-    notes,
-    percent,
-    std_of,
-)
-from ipseg.report.formats import bold_if_best, escaped, table_line
-
-RESULTS = Path(__file__).parent / "results"
-BEGIN, END = "<!-- table ", "<!-- end -->"
-MARK = re.compile(rf"^{BEGIN}(.*?)-->\n(.*?)^{END}$", re.MULTILINE | re.DOTALL)
-OPTIONS = ("scenario", "reference", "run")
+HERE = Path(__file__).parent
+MARK = re.compile(r"(<!-- table (.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
+COLUMNS = ("base", "new", "all", "harmonic", "average", "forgetting")
+STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
+"""97.5 % quantiles by the number of pairs."""
+PROVENANCE = {"table", "commit", "date", "machine", "command"}
+VARIED = re.compile(r"(.*), ([a-z_.]+)=([^,=]+)")
+Line = dict[str, Any]
+Rows = dict[str, list[Line]]
+"""Runs by name, one for each seed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A table that somebody asks for."""
-
-    table: str
-    files: tuple[Path, ...]
-    scenario: str | None = None
-    """As a grid names it; none: all of them."""
-    reference: str = "ipseg"
-    """What an ablation is compared with."""
-    runs: tuple[str, ...] = ()
-    """Names, or patterns of them; none: all."""
-
-    def made(self) -> str:
-        """The table, and what a reader must know to read it."""
-        if self.table in OF_FILES:
-            return OF_FILES[self.table](self.files)
-        if self.table not in TABLES:
-            raise unknown("table", self.table, [*TABLES, *OF_FILES])
-        return TABLES[self.table](self.sections(), self)
-
-    def sections(self) -> list[ResultTable]:
-        """What was asked for, a scenario each."""
-        return _of_scenario(make_tables(with_bounds(self._chosen())), self.scenario)
-
-    def _chosen(self) -> list[Run]:
-        entries = read(self.files)
-        names = dict.fromkeys(entry.result.name for entry in entries)
-        for pattern in self.runs:
-            if not any(_fits(name, pattern) for name in names):
-                raise unknown("run", pattern, names, "A run is its name in the grid, or a pattern: ipseg*.")
-        patterns = [*([self.reference] if self.table == "ablation" else []), *self.runs]
-        places = {name: [at for at, one in enumerate(patterns) if _fits(name, one)] for name in names}
-        fitting = [entry for entry in entries if places[entry.result.name] or not self.runs]
-        return sorted(fitting, key=lambda entry: min(places[entry.result.name], default=len(patterns)))
+# ---- numbers --------------------------------------------------------------------------------------------------------
 
 
-def _fits(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
-def _of_scenario(found: list[ResultTable], wanted: str | None) -> list[ResultTable]:
-    """Those of one scenario, in every order of its classes: 2-1, 2-1 disjoint, or with the data's name before it."""
-    names = [f"{section.scenario} {section.setting}".removesuffix(" overlap") for section in found]
-    fitting = [
-        section for name, section in zip(names, found, strict=True) if wanted in (None, name, name.rpartition("/")[2])
-    ]
-    if not fitting:
-        raise unknown("scenario", wanted, dict.fromkeys(names))
-    return fitting
-
-
-# ---- tables ---------------------------------------------------------------------------------------------------------
-
-Part = tuple[list[str], Callable[[TableRow], list[str]]]
-"""Of a scenario's table: the names of its columns, and what a row says in them."""
-
-
-def main_table(found: Sequence[ResultTable], _wanted: Wanted) -> str:
-    """What `ipseg compare` says, and how near each comes to joint training."""
-    joint = any(line.bound for section in found for line in section.rows)
-    said = ["of joint: the mean of all as a share of joint training's"] if joint else []
-    return _page(found, _main_part, DEFINITIONS, said)
-
-
-def _main_part(section: ResultTable) -> Part:
-    bound = next((line.means["all"] for line in section.rows if line.bound), None)
-
-    def cells(line: TableRow) -> list[str]:
-        value = line.means["all"]
-        told = list(map(bold_if_best, section.cells(line)[: len(COLUMNS)]))
-        return told + ([f"{percent(None if value is None else value / bound)} %"] if bound else [])
-
-    return [*COLUMNS, *(["of joint"] if bound else [])], cells
-
-
-def ablation_table(found: Sequence[ResultTable], wanted: Wanted) -> str:
-    """What each change is worth, seed by seed: what seeds have in common cancels out."""
-    against = {section.title: line for section in found if (line := _reference(section, wanted.reference))}
-    if not against:
-        names = {line.name for section in found for line in section.rows}
-        raise unknown("reference run", wanted.reference, names, "Name another one as the reference.")
-    told = [section for section in found if section.title in against]
-    said = f"difference: to all of {wanted.reference} with the same seed, over the pairs of seeds that both have"
-    first = "mIoU in percent over all classes, after the last step"
-    return _page(told, lambda section: _ablation_part(against[section.title]), [first], [said])
-
-
-def _reference(section: ResultTable, name: str) -> TableRow | None:
-    fitting = [line for line in section.rows if name in (line.name, line.runs[0].result.name)]
-    if len(fitting) > 1:
-        rows = "; ".join(line.name for line in fitting)
-        raise UserError(f'"{name}" is several rows of {section.title}: {rows}. Name one of them as the reference.')
-    return fitting[0] if fitting else None
-
-
-def _ablation_part(reference: TableRow) -> Part:
-    beside = _all_by_seed(reference)
-
-    def cells(line: TableRow) -> list[str]:
-        differences = [value - beside[seed] for seed, value in _all_by_seed(line).items() if seed in beside]
-        told = ["–", "–"] if line is reference else [_signed(differences), str(len(differences))]
-        return [format_mean(line.means["all"], line.spreads["all"]), *told]
-
-    return ["all", "difference", "pairs"], cells
-
-
-def _all_by_seed(line: TableRow) -> dict[int, float]:
-    measured = {entry.result.seed: entry.result.steps[-1].miou["all"] for entry in line.runs}
-    return {seed: value for seed, value in measured.items() if value is not None}
-
-
-def _signed(values: Sequence[float]) -> str:
-    said = format_mean(mean_of(values), std_of(values)) if values else "–"
-    return said if said.startswith(("-", "–", "0.0")) else f"+{said}"
-
-
-def class_table(found: Sequence[ResultTable], _wanted: Wanted) -> str:
-    """What each run knows in the end, class by class."""
-    return _page(found, _class_part, ["IoU in percent after the last step"])
-
-
-def _class_part(section: ResultTable) -> Part:
-    names = list(dict.fromkeys(name for line in section.rows for name in line.runs[0].result.steps[-1].iou))
-
-    def cells(line: TableRow) -> list[str]:
-        last = [entry.result.steps[-1].iou for entry in line.runs]
-        values = [[iou.get(name) for iou in last] for name in names]
-        return [format_mean(mean_of(seeds), std_of(seeds)) for seeds in values]
-
-    return [escaped(name) for name in names], cells
-
-
-def _page(
-    found: Sequence[ResultTable], part: Callable[[ResultTable], Part], about: Sequence[str], more: Sequence[str] = ()
-) -> str:
-    """A table a scenario, named where there are several, and the notes: about its columns, its rows, and more."""
-    parts = []
-    for section in found:
-        names, cells = part(section)
-        head = ["run", *names, *section.columns[len(COLUMNS) :]]
-        rows = []
-        for row in section.rows:
-            rest = [cell.text for cell in section.cells(row)[len(COLUMNS) :]]
-            rows.append([escaped(row.label), *cells(row), *rest])
-        lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-        parts += [f"**{escaped(section.title)}**"] * (len(found) > 1) + ["\n".join(map(table_line, lines))]
-    told = [*about, *notes(found)[len(DEFINITIONS) :], *more]
-    return "\n\n".join([*parts, "  \n".join(textwrap.fill(f"{note}.", 118) for note in told)])
-
-
-OF_FILES = {"cost": cost_table, "oracles": oracle_table}
-"""Tables of other files than those of collect.py."""
-TABLES = {
-    "main": main_table,
-    "ablation": ablation_table,
-    "classes": class_table,
-    "varied": varied_table,
-    "order": order_table,
-}
-
-
-# ---- a page's tables ------------------------------------------------------------------------------------------------
-
-
-def filled(text: str, page: str, files: Sequence[Path] = (), only: str | None = None) -> str:
-    """A page's text with its tables made anew; if `only` says so, those of one name."""
-    marks = [(mark, _asked(mark[1], files)) for mark in MARK.finditer(text)]
-    if len(marks) < text.count(f"\n{BEGIN}") + text.startswith(BEGIN) or any(BEGIN in mark[2] for mark, _ in marks):
-        raise UserError(f"{page}: after a `{BEGIN}... -->` there is no `{END}` on a line of its own.")
-    marks = [(mark, wanted) for mark, wanted in marks if only in (None, wanted.table)]
-    if not marks:
-        what = f"the table {only}" if only else "any table"
-        raise UserError(
-            f"{page} has no place for {what}: write `{BEGIN}{only or 'main'} NAME.jsonl -->`, then `{END}`."
+def numbers(line: Line, base: Sequence[str]) -> dict[str, float | None]:
+    """The columns of the main table for one run. Joint training is grouped by the base classes of the others."""
+    steps = line["steps"]
+    last: dict[str, float | None] = steps[-1]["iou"]
+    old = mean(last[name] for name in ("background", *base))
+    new = mean(value for name, value in last.items() if name not in ("background", *base))
+    found = {"base": old, "new": new, "all": mean(last.values()), "average": None, "forgetting": None}
+    found["harmonic"] = 2 * old * new / (old + new) if old and new else None
+    if len(steps) > 1:
+        found["average"] = mean(mean(step["iou"].values()) for step in steps)
+        best = {name: max(step["iou"].get(name) or 0.0 for step in steps[:-1]) for name in steps[-2]["iou"]}
+        found["forgetting"] = mean(
+            best[name] - value for name, value in last.items() if name in best and value is not None
         )
-    if files and not any(wanted.files == tuple(files) for _, wanted in marks):
-        raise UserError(f"{page}: every table there names its own files; change those, or leave yours out.")
-    for mark, wanted in reversed(marks):  # from the end, so that places stay
-        try:
-            table = wanted.made()
-        except UserError as error:
-            raise UserError(f"{page}, {BEGIN}{mark[1]}-->: {error}") from error
-        text = f"{text[: mark.start()]}{BEGIN}{mark[1]}-->\n\n{table}\n\n{END}{text[mark.end() :]}"
-    return text
+    return found
 
 
-def _asked(mark: str, files: Sequence[Path]) -> Wanted:
-    """What a mark's words ask for."""
-    try:
-        name, *words = shlex.split(mark)
-    except ValueError as error:
-        raise UserError(f"{BEGIN}{mark}-->: a mark is a table's name, files and options ({error}).") from error
-    options = [word.partition("=")[::2] for word in words if "=" in word]
-    for key, _ in options:
-        if key not in OPTIONS:
-            raise unknown(f"option in {BEGIN}{mark}-->:", key, OPTIONS)
-    single = {key: value for key, value in options if key != "run"}
-    own = tuple(RESULTS / word for word in words if "=" not in word)
-    runs = tuple(value for key, value in options if key == "run")
-    return Wanted(table=name, files=own or tuple(files), runs=runs, **single)
+def percent(values: Sequence[float | None]) -> str:
+    """Mean and, of several, the sample standard deviation, in percent."""
+    known = [100 * value for value in values if value is not None]
+    if not known:
+        return "–"
+    spread = f" ± {statistics.stdev(known):.1f}" if len(known) > 1 else ""
+    return f"{statistics.fmean(known):.1f}{spread}"
 
 
-def main() -> None:
-    """Print tables, or put them into a page."""
+def interval(differences: Sequence[float]) -> str:
+    """The mean difference in points and, from three pairs on, its 95 % interval (Student's t)."""
+    points = [100 * value for value in differences]
+    middle = statistics.fmean(points)
+    if len(points) not in STUDENT:
+        return f"{middle:+.1f}"
+    half = STUDENT[len(points)] * statistics.stdev(points) / math.sqrt(len(points))
+    return f"{middle:+.1f} [{middle - half:.1f}, {middle + half:.1f}]"
+
+
+def is_joint(line: Line) -> bool:
+    """Whether the run trained on all classes at once: an upper bound."""
+    return len(line["steps"]) == 1
+
+
+# ---- kinds of tables ------------------------------------------------------------------------------------------------
+
+
+def main_table(rows: Rows, _reference: str) -> list[list[str]]:
+    """A row a method; the best of each column in bold, upper bounds apart."""
+    base = next(line["steps"][0]["new"] for runs in rows.values() for line in runs if not is_joint(line))
+    values = {name: [numbers(line, base) for line in runs] for name, runs in rows.items()}
+    joint = [run for name, runs in rows.items() if is_joint(runs[0]) for run in values[name]]
+    bound = mean(run["all"] for run in joint)
+    cells = {name: [percent([run[key] for run in runs]) for key in COLUMNS] for name, runs in values.items()}
+    rivals = [cells[name] for name, runs in rows.items() if not is_joint(runs[0])]
+    for at, key in enumerate(COLUMNS):
+        shown = [float(row[at].split()[0]) for row in rivals if row[at] != "–"]
+        best = (min if key == "forgetting" else max)(shown, default=None)
+        for row in rivals:
+            if len(rivals) > 1 and row[at] != "–" and float(row[at].split()[0]) == best:
+                row[at] = f"**{row[at]}**"
+    table = [["method", *COLUMNS, *(["of joint"] if bound else []), "n"]]
+    for name, runs in rows.items():
+        share = mean(run["all"] for run in values[name])
+        of_joint = [f"{100 * share / bound:.1f} %"] if bound and share is not None else []
+        table.append([name + " †" * is_joint(runs[0]), *cells[name], *of_joint, str(len(runs))])
+    return table
+
+
+def class_table(rows: Rows, _reference: str) -> list[list[str]]:
+    """A column a class."""
+    names = list(next(iter(rows.values()))[0]["steps"][-1]["iou"])
+    table = [["method", *names, "n"]]
+    for name, runs in rows.items():
+        cells = [percent([run["steps"][-1]["iou"][one] for run in runs]) for one in names]
+        table.append([name + " †" * is_joint(runs[0]), *cells, str(len(runs))])
+    return table
+
+
+def ablation_table(rows: Rows, reference: str) -> list[list[str]]:
+    """Differences between runs of the same seed."""
+    found = {
+        name: {line["seed"]: mean(line["steps"][-1]["iou"].values()) for line in runs} for name, runs in rows.items()
+    }
+    own = found[reference]
+    table = [["run", "all", f"difference to {reference}", "n"]]
+    for name, seeds in found.items():
+        pairs = [value - own[seed] for seed, value in seeds.items() if seed in own]
+        difference = "–" if name == reference or not pairs else interval(pairs)
+        table.append([name, percent(list(seeds.values())), difference, str(len(seeds))])
+    return table
+
+
+def varied_table(rows: Rows, _reference: str) -> list[list[str]]:
+    """A column a value, the best of a row in bold; base and new classes in brackets."""
+    found: dict[str, dict[str, Line]] = {}
+    for name, (line, *_) in rows.items():
+        if parts := VARIED.fullmatch(name):
+            found.setdefault(parts[1], {})[parts[3]] = line
+    columns = sorted({value for tried in found.values() for value in tried}, key=float)
+    table = [["method", *columns]]
+    for name, tried in found.items():
+        groups = {value: numbers(line, line["steps"][0]["new"][:2]) for value, line in tried.items()}
+        best = max(percent([group["all"]]) for group in groups.values())
+        row = [name]
+        for value in columns:
+            group = groups.get(value)
+            cell = percent([group["all"]]) if group else "–"
+            cell = f"**{cell}**" if cell == best else cell
+            row.append(f"{cell} ({percent([group['base']])}, {percent([group['new']])})" if group else cell)
+        table.append(row)
+    return table
+
+
+def image_table(rows: Rows, _reference: str) -> list[list[str]]:
+    """Image-level accuracy over all classes after the last step."""
+    readings = ("posterior", "pixel", "both")
+    table = [["method", *readings, "n"]]
+    for name, runs in rows.items():
+        found = [run["steps"][-1]["image_accuracy"]["all"] for run in runs]
+        cells = [percent([accuracy[reading] for accuracy in found]) for reading in readings]
+        table.append([name + " †" * is_joint(runs[0]), *cells, str(len(runs))])
+    return table
+
+
+def oracle_table(measured: list[Line]) -> list[list[str]]:
+    """A column an oracle."""
+    ways = list(dict.fromkeys(way for run in measured for way in run["miou"]))
+    names = dict.fromkeys(run["name"] for run in measured)
+    table = [["method", *ways, "n"]]
+    for name in names:
+        runs = [run["miou"] for run in measured if run["name"] == name]
+        cells = [percent([run[way]["all"] for run in runs if way in run]) for way in ways]
+        table.append([name, *cells, str(len(runs))])
+    return table
+
+
+def rows_table(lines: list[Line], name: str) -> list[list[str]]:
+    """What was measured, without its provenance."""
+    fitting = [line for line in lines if line["table"] == name]
+    columns = [key for key in fitting[0] if key not in PROVENANCE]
+    return [columns, *([f"{line[key]}" if line[key] is not None else "" for key in columns] for line in fitting)]
+
+
+def cost_table(measured: list[Line]) -> list[list[str]]:
+    """Sizes after the first and after the last step; methods of equal cost share a row."""
+    table = [["method", "parameters, M", "trained, M", "multiply-adds, G"]]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for run in measured:
+        ends = run["steps"][:1] + run["steps"][1:][-1:]
+        sizes = (("parameters", 1e6), ("trainable", 1e6), ("macs", 1e9))
+        cells = tuple(" – ".join(f"{step[key] / unit:.1f}" for step in ends) for key, unit in sizes)
+        alike.setdefault(cells, []).append(run["name"])
+    return table + [[", ".join(names), *cells] for cells, names in alike.items()]
+
+
+OF_RUNS: dict[str, Callable[[Rows, str], list[list[str]]]] = {
+    "main": main_table,
+    "classes": class_table,
+    "ablation": ablation_table,
+    "varied": varied_table,
+    "image": image_table,
+}
+OF_MEASUREMENTS: dict[str, Callable[[list[Line]], list[list[str]]]] = {"oracles": oracle_table, "cost": cost_table}
+
+
+# ---- files and pages ------------------------------------------------------------------------------------------------
+
+
+def read(files: Iterable[str | Path]) -> list[Line]:
+    """The runs of results.jsonl files, relative to benchmarks/."""
+    texts = [(HERE / file).read_text(encoding="utf-8") for file in files]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def chosen(lines: list[Line], patterns: Sequence[str], scenario: str | None, setting: str = "overlap") -> Rows:
+    """Rows in the order of the patterns; joint training belongs to every scenario."""
+    rows: Rows = {}
+    for pattern in patterns or ["*"]:
+        fitting = [line for line in lines if pattern == line["name"] or fnmatchcase(line["name"], pattern)]
+        if not fitting:
+            raise SystemExit(
+                f"no run {pattern!r}; there are {', '.join(dict.fromkeys(line['name'] for line in lines))}"
+            )
+        for line in fitting:
+            own = line["scenario"].rpartition("/")[2]
+            same = (scenario is None or own == scenario) and line["setting"] == setting
+            if (same or is_joint(line)) and line not in rows.get(line["name"], []):
+                rows.setdefault(line["name"], []).append(line)
+    return rows
+
+
+def table(mark: str) -> str:
+    """The table that a mark asks for, as Markdown."""
+    kind, *words = shlex.split(mark)
+    options = [word.split("=", 1) for word in words if "=" in word]
+    files = [word for word in words if "=" not in word]
+    single = {key: value for key, value in options if key not in ("run", "hide")}
+    if unknown := set(single) - {"scenario", "setting", "reference", "table"}:
+        raise SystemExit(f"<!-- table {mark}-->: unknown option {', '.join(unknown)}")
+    if kind in OF_RUNS:
+        reference = single.pop("reference", "")
+        patterns = [value for key, value in options if key == "run"]
+        found = OF_RUNS[kind](chosen(read(files), patterns, single.pop("scenario", None), **single), reference)
+    elif kind == "rows":
+        found = rows_table(read(files), single["table"])
+    elif kind in OF_MEASUREMENTS:
+        found = OF_MEASUREMENTS[kind]([run for file in files for run in json.loads((HERE / file).read_text())["runs"]])
+    else:
+        raise SystemExit(f"<!-- table {mark}-->: no kind {kind}; there are {', '.join([*OF_RUNS, *OF_MEASUREMENTS])}")
+    kept = [at for at, name in enumerate(found[0]) if ["hide", name] not in options]
+    head, *rows = [[row[at].replace("_", "\\_") for at in kept] for row in found]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def filled(text: str) -> str:
+    """A page with its tables regenerated."""
+    return MARK.sub(lambda mark: f"{mark[1]}\n{table(mark[2])}\n\n{mark[3]}", text)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Regenerate the tables of pages, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="*", help="what collect.py wrote")
-    parser.add_argument(
-        "--table", metavar="NAME", help=f"one of {', '.join([*TABLES, *OF_FILES])}; without it the first three"
-    )
-    parser.add_argument("--scenario", help="one scenario: 2-1, or 2-1 disjoint")
-    parser.add_argument("--reference", help="the run that an ablation is compared with: ipseg")
-    parser.add_argument("--run", dest="runs", action="append", help="a run's name, or a pattern; again for more")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="replace the tables between the marks of a page")
-    options = parser.parse_args()
-    files = tuple(options.files)
-    rest = {key: value for key in ("scenario", "reference", "runs") if (value := getattr(options, key))}
-    try:
-        if options.into is None:
-            names = [options.table] if options.table else list(TABLES)[:3]
-            print("\n\n".join(Wanted(table=name, files=files, **rest).made() for name in names))
-        elif rest:
-            raise UserError(f"--into and --{next(iter(rest))}: what a page's table shows stands in its mark.")
-        elif not options.into.is_file():
-            raise UserError(f"--into {options.into}: there is no such page.")
-        else:
-            page = options.into.read_text(encoding="utf-8")
-            write_text(options.into, filled(page, str(options.into), files, options.table))
-    except UserError as error:
-        parser.exit(WRONG, f"tables.py: {error}\n")
+    parser.add_argument("pages", type=Path, nargs="+", metavar="PAGE")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a table is not up to date")
+    options = parser.parse_args(words)
+    stale = []
+    for page in options.pages:
+        text = page.read_text(encoding="utf-8")
+        if (new := filled(text)) != text:
+            stale.append(page)
+            if not options.check:
+                page.write_text(new, encoding="utf-8")
+    if options.check and stale:
+        print(f"not up to date: {', '.join(map(str, stale))}; run `make results`", file=sys.stderr)
+    return int(options.check and bool(stale))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -29,10 +30,13 @@ from ipseg.training.recipe import Recipe, TrainingConfig
 
 PAGE = Path(__file__).parent / "settings.md"
 HEAD = """\
-# All settings
+# Settings
 
-This page is made by `python docs/make_settings.py` from the code; change the sentence under the field there, not here.
-How recipes and `--set` use these names stands in [recipes](recipes.md).
+Generated from the code by `python docs/make_settings.py`; [recipes](recipes.md) shows how they are used.
+
+The scope says when a setting acts, and so when it may change: `fixed` never in a run and what is built on it; `step`
+not in a run; `later` as step, but runs that differ in it share a base step; `inference` in `evaluate` and `predict`;
+`runtime` on `--resume`; `place` on `--resume`, for the same files elsewhere.
 """
 SECTIONS: dict[str, tuple[str, type]] = {
     "The recipe itself": ("", Recipe),
@@ -53,18 +57,38 @@ SECTIONS: dict[str, tuple[str, type]] = {
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(section(title, *what) for title, what in SECTIONS.items())]).rstrip() + "\n"
+    shown: dict[str, str] = {}
+    return "\n".join([HEAD, *(section(title, *what, shown) for title, what in SECTIONS.items())]).rstrip() + "\n"
 
 
-def section(title: str, prefix: str, cls: type) -> str:
-    """One table: every setting of a section, what it takes, its default and its meaning."""
+def listed(names: Iterable[str]) -> str:
+    """Settings in a sentence."""
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def section(title: str, prefix: str, cls: type, shown: dict[str, str]) -> str:
+    """A table of a section's settings. Those that a section before has alike are named below it."""
     docs, hints = field_docs(cls), typing.get_type_hints(cls)
-    lines = [f"## {title}", "", "| setting | takes | default | meaning |", "|---|---|---|---|"]
+    head, rows, known = ["| setting | takes | default | scope | meaning |", "|---|---|---|---|---|"], [], []
     for field in dataclasses.fields(cls):
         name = f"{prefix}.{field.name}" if prefix else field.name
-        cells = [f"`{name}`", takes(hints[field.name]), default(field), docs[field.name]]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join([*lines, ""])
+        if field.name == "name" and prefix in ("data", "method"):
+            continue  # the heading says it
+        cells = [
+            f"`{name}`",
+            takes(hints[field.name]),
+            default(field),
+            field.metadata.get("scope", "step"),
+            docs[field.name],
+        ]
+        row = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        if shown.get(name) == row:
+            known.append(name)
+        else:
+            rows.append(row)
+            shown[name] = row
+    as_above = [f"As above: {listed(known)}.", ""] if known else []
+    return "\n".join([f"## {title}", "", *([*head, *rows, ""] if rows else []), *as_above])
 
 
 def takes(hint: Any) -> str:
