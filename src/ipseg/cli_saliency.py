@@ -1,4 +1,4 @@
-"""`ipseg saliency`: maps of what stands out, for data that has none."""
+"""`ipseg saliency`: generate saliency maps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ipseg._command import Quiet, complain, example, say
+from ipseg._command import Changes, Quiet, complain, example, say
 from ipseg.errors import WRONG, quoted
 
 
@@ -25,40 +25,30 @@ def mount(app: typer.Typer) -> None:
 def saliency(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The data set's folder.")],
     *,
-    model: Annotated[
-        Path | None, typer.Option("--model", metavar="FILE", help="An ONNX model that finds salient objects.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(metavar="FILE", help="A salient object detector in ONNX form.")] = None,
     fallback: Annotated[bool, typer.Option("--fallback", help="Without a model: rougher, but at once.")] = False,
     kind: Annotated[
-        Literal["folder", "voc", "ade", "coco"], typer.Option("--format", help="How the data is laid out.")
+        Literal["folder", "voc", "ade", "coco"], typer.Option("--format", help="The layout of the data.")
     ] = "folder",
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where the maps go; by default into the data.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the maps; by default in the data.")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="What the model expects: u2net (the default), u2netp, isnet.")
+        str | None, typer.Option(help="The model's input: u2net (also u2netp; the default), isnet.")
     ] = None,
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="What stands out has more than this; 0.5 by default.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: model.size, data.train; may be repeated."),
-    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Saliency threshold (default 0.5).")] = None,
+    changes: Changes = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write saliency maps for a data set. Maps that are there already stay: stopped, it goes on where it was."""
+    """Generate saliency maps. Existing maps are kept, so that the same command continues an interrupted one."""
     from ipseg.apps import saliency as maps
 
-    changes = changes or []
-    detect = maps.detector(model, fallback=fallback, preset=preset, threshold=threshold, changes=changes)
-    wanted = maps.wanted_maps(data, kind, out, changes)
-    done = maps.write_maps(wanted, detect, quiet=quiet)
-    for error in done.broken:
+    detect = maps.detector(model, fallback=fallback, preset=preset, threshold=threshold)
+    job = maps.plan_maps(data, kind, out, changes or [])
+    result = maps.write_maps(job, detect, quiet=quiet)
+    for error in result.broken:
         complain(error)
-    kept = f", {done.skipped} were there already" if done.skipped else ""
-    say(f"{done.written} maps written{kept}: {', '.join(map(str, wanted.folders))}")
+    kept = f", {result.skipped} were there already" if result.skipped else ""
+    say(f"{result.written} maps written{kept}: {', '.join(map(str, job.folders))}")
     if out is not None:
         say(f"use them: --set {quoted(f'data.saliency={out.resolve()}')}")
-    if done.broken:
+    if result.broken:
         raise typer.Exit(WRONG)

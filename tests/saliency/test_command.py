@@ -10,7 +10,7 @@ from PIL import Image
 
 import commands
 from ipseg.apps import saliency as app_module
-from ipseg.apps.saliency import detector, wanted_maps, write_maps
+from ipseg.apps.saliency import plan_maps, write_maps
 from ipseg.apps.train import describe_plan
 from ipseg.data.folder import FolderConfig
 from ipseg.data.image_io import read_labels
@@ -19,8 +19,6 @@ from ipseg.errors import UserError
 from ipseg.files import replacing
 from ipseg.saliency.fallback import salient
 from ipseg.training.recipe import make_recipe
-
-FOR_REDS = ["--set", "model.size=16", "--set", "model.scale=255", "--set", "model.mean=[0, 0, 0]"]
 
 
 def call(*words: object):
@@ -38,7 +36,7 @@ def bare(make_folder_data):
 
 
 def test_the_maps_of_a_model_are_those_that_the_data_then_gives(bare, reds):
-    result = call(bare, "--model", reds(), *FOR_REDS)
+    result = call(bare, "--model", reds())
     assert result.exit_code == 0, result.output
     assert f"12 maps written: {bare / 'saliency'}" in result.output
     splits = FolderConfig(path=str(bare), saliency="given").build()
@@ -67,7 +65,7 @@ def test_what_is_there_is_kept_and_counted(bare):
 
 
 def test_stopped_in_the_middle_it_goes_on_where_it_was(bare):
-    wanted, seen = wanted_maps(bare, "folder"), []
+    job, seen = plan_maps(bare, "folder"), []
 
     def tires(image):
         seen.append(image)
@@ -76,9 +74,9 @@ def test_stopped_in_the_middle_it_goes_on_where_it_was(bare):
         return salient(image)
 
     with pytest.raises(KeyboardInterrupt):
-        write_maps(wanted, tires, quiet=True)
+        write_maps(job, tires, quiet=True)
     assert len(list((bare / "saliency").iterdir())) == 4
-    done = write_maps(wanted_maps(bare, "folder"), salient, quiet=True)
+    done = write_maps(plan_maps(bare, "folder"), salient, quiet=True)
     assert (done.written, done.skipped) == (8, 4)
 
 
@@ -166,27 +164,21 @@ def test_one_detector_must_be_chosen(bare, tmp_path):
 def test_options_that_cannot_be_are_refused(bare, reds):
     assert "Did you mean u2net" in fails(bare, "--model", reds(), "--preset", "u2nett")
     assert "between 0 and 1" in fails(bare, "--model", reds(), "--threshold", 7)
-    assert "expected tensor(float) [1, 3, 320, 320]" in fails(bare, "--model", reds())
-    assert "no key" in fails(bare, "--model", reds(), "--set", "model.siez=3")
-    assert "settings here are data.* and model.*" in fails(bare, "--fallback", "--set", "size=3")
+    assert "expected one image, tensor(float)" in fails(bare, "--model", reds(shape=[1, 1, 16, 16]))
+    assert "no key" in fails(bare, "--fallback", "--set", "data.trian=3")
+    assert "settings here are those of the data" in fails(bare, "--fallback", "--set", "size=3")
     assert "is not a data folder" in fails(bare / "nowhere", "--fallback")
     assert not (bare / "saliency").exists()
-
-
-def test_presets_are_changed_setting_by_setting(reds):
-    path = reds(shape=["N", 3, "H", "W"])
-    made = detector(path, fallback=False, preset="isnet", threshold=None, changes=["model.size=64"])
-    assert (made.config.size, made.config.scale, made.config.std, made.threshold) == (64, 255, (1, 1, 1), 0.5)
 
 
 def test_data_that_must_not_be_written_is_answered_with_another_place(bare, monkeypatch):
     def refuse(*_, **__):
         raise OSError(30, "Read-only file system")
 
-    wanted = wanted_maps(bare, "folder")
+    job = plan_maps(bare, "folder")
     monkeypatch.setattr(app_module, "replacing", refuse)
     with pytest.raises(UserError, match=r"cannot be written \(Read-only.*--out FOLDER"):
-        write_maps(wanted, salient, quiet=True)
+        write_maps(job, salient, quiet=True)
 
 
 @pytest.mark.parametrize(

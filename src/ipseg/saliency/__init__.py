@@ -1,1 +1,1 @@
-"""What stands out in a picture: S(x) of the paper, by an ONNX model or without any."""
+"""Saliency S(x) of the paper: by an ONNX model, or without any."""

@@ -1,107 +1,78 @@
-"""What stands out, by any model of salient objects in ONNX form: U2-Net, IS-Net and their like."""
+"""Saliency by a salient object detector in ONNX form: U2-Net, IS-Net and their like."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from ipseg.errors import UserError, require_at_least
-
-Three: TypeAlias = tuple[float, float, float]
+from ipseg.errors import UserError, require_between, unknown
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnnxConfig:
-    """What a model takes and gives. The defaults are those of U2-Net."""
+class Preset(NamedTuple):
+    """The input that a model was trained with."""
 
-    size: int = 320
-    """Side of the square that the picture is resized to."""
-
-    scale: Literal["maximum", 255] = "maximum"
-    """What pixels are divided by: the picture's largest value, or 255."""
-
-    mean: Three = (0.485, 0.456, 0.406)
-    """Then taken off red, green and blue."""
-
-    std: Three = (0.229, 0.224, 0.225)
-    """Then divided by."""
-
-    output: int = 0
-    """Which of the model's outputs is the map; 0 is the first."""
-
-    min_max: bool = True
-    """Stretch the map so that its least value is 0 and its largest 1."""
-
-    def __post_init__(self) -> None:
-        require_at_least("model.size", self.size, 1)
-        require_at_least("model.output", self.output, 0)
-        if not min(self.std) > 0:
-            raise UserError(f"model.std is {list(self.std)}; each of the three must be more than 0.")
+    size: int
+    """Side of the square, where the model itself takes any."""
+    maximum: bool
+    """Divide pixels by the image's largest value, instead of by 255."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
 
 
-PRESETS: dict[str, OnnxConfig] = {
-    "u2net": OnnxConfig(),
-    "u2netp": OnnxConfig(),
-    "isnet": OnnxConfig(size=1024, scale=255, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0)),
+PRESETS = {
+    "u2net": Preset(320, maximum=True, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+    "isnet": Preset(1024, maximum=False, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0)),
 }
 
 
 class OnnxSaliency:
-    """A model, ready to look at pictures on the CPU."""
+    """A detector on the CPU. Its map is stretched to 0-1 before the threshold."""
 
-    def __init__(self, path: Path, config: OnnxConfig, threshold: float = 0.5) -> None:
-        self.path, self.config, self.threshold = path, config, threshold
+    def __init__(self, path: Path, preset: str = "u2net", threshold: float = 0.5) -> None:
+        if preset not in PRESETS:
+            raise unknown("value for --preset:", preset, PRESETS)
+        require_between("--threshold", threshold, 0, 1)
+        self.path, self.preset, self.threshold = path, PRESETS[preset], threshold
         self._session = _open(path)
-        self._input = _checked_input(path, self._session.get_inputs(), config.size)
-        outputs = [output.name for output in self._session.get_outputs()]
-        if config.output >= len(outputs):
-            raise UserError(
-                f"{path} has {len(outputs)} outputs: model.output must be 0 to {len(outputs) - 1}, not {config.output}."
-            )
-        self._output = outputs[config.output]
+        self._input, self.size = _checked_input(path, self._session.get_inputs(), self.preset.size)
+        self._output = self._session.get_outputs()[0].name
 
     def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """(H, W), true where something stands out of an (H, W, 3) RGB picture."""
+        """(H, W), true where an object of the (H, W, 3) RGB image is salient."""
         height, width = image.shape[:2]
-        found = Pillow.fromarray(self.scores(image)).resize((width, height), Pillow.Resampling.BILINEAR)
-        return np.asarray(found) > self.threshold
+        large = Pillow.fromarray(self.scores(image)).resize((width, height), Pillow.Resampling.BILINEAR)
+        return np.asarray(large) > self.threshold
 
     def scores(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The model's own map, at the size it has there."""
+        """The model's map in 0-1, at the model's size."""
         try:
-            (values,) = self._session.run([self._output], {self._input: prepare(image, self.config)})
+            (values,) = self._session.run([self._output], {self._input: prepare(image, self.preset, self.size)})
             values = np.asarray(values, dtype=np.float32)
         except Exception as error:  # its exceptions have no common base
             raise UserError(
-                f"{self.path} cannot be run on a picture of model.size={self.config.size} ({_first_line(error)}). "
-                "Is it made for another size?"
+                f"{self.path} cannot be run on an image of {self.size} x {self.size} ({_first_line(error)}). "
+                "Is it made for another size? See --preset."
             ) from error
         if values.ndim < 2 or values.size != values.shape[-2] * values.shape[-1]:
             raise UserError(
-                f"{self.path}: output {self.config.output} has the shape {list(values.shape)}; "
-                "expected one map of a picture, [1, 1, H, W]."
+                f"{self.path}: its first output has the shape {list(values.shape)}; expected one map, [1, 1, H, W]."
             )
         scores = values.reshape(values.shape[-2:])
         if not np.isfinite(scores).all():
-            raise UserError(
-                f"{self.path} gives values that are no numbers. Do model.scale, model.mean and model.std fit it?"
-            )
-        if self.config.min_max:
-            scores = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-6)
-        return scores
+            raise UserError(f"{self.path} gives values that are not finite. Does --preset fit it?")
+        stretched: NDArray[np.float32] = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-6)
+        return stretched
 
 
-def prepare(image: NDArray[np.uint8], config: OnnxConfig) -> NDArray[np.float32]:
-    """(1, 3, size, size): the picture as the model was trained to see it."""
-    resized = Pillow.fromarray(image).resize((config.size, config.size), Pillow.Resampling.BICUBIC)
-    pixels = np.asarray(resized, dtype=np.float32)
-    top = 255.0 if config.scale == 255 else max(float(pixels.max()), 1e-6)
-    mean, std = (np.array(three, dtype=np.float32) for three in (config.mean, config.std))
+def prepare(image: NDArray[np.uint8], preset: Preset, size: int) -> NDArray[np.float32]:
+    """(1, 3, size, size): the image as the model was trained to see it."""
+    pixels = np.asarray(Pillow.fromarray(image).resize((size, size), Pillow.Resampling.BICUBIC), dtype=np.float32)
+    top = max(float(pixels.max()), 1e-6) if preset.maximum else 255.0
+    mean, std = np.array(preset.mean, dtype=np.float32), np.array(preset.std, dtype=np.float32)
     return np.ascontiguousarray(((pixels / top - mean) / std).transpose(2, 0, 1)[None])
 
 
@@ -120,23 +91,17 @@ def _open(path: Path) -> Any:
         raise UserError(f"{path} is not an ONNX model that can be read ({_first_line(error)}).") from error
 
 
-def _checked_input(path: Path, inputs: list[Any], size: int) -> str:
-    """The name of the model's input, which must take one picture of the size."""
-    expected = [1, 3, size, size]
+def _checked_input(path: Path, inputs: list[Any], default: int) -> tuple[str, int]:
+    """The name and the side of the model's only input, one square image; `default` where it takes any size."""
     shapes = [list(one.shape) for one in inputs]
-    fits = len(shapes) == 1 and len(shapes[0]) == 4 and all(map(_fits, shapes[0], expected))
-    if not fits or inputs[0].type != "tensor(float)":
-        got = ", ".join(f"{one.type} {shape}" for one, shape in zip(inputs, shapes, strict=True))
-        raise UserError(
-            f"{path} takes {got or 'no input'}; expected tensor(float) {expected}. "
-            "A model for another size needs --set model.size=...; see also --preset."
-        )
-    return str(inputs[0].name)
-
-
-def _fits(got: int | str | None, expected: int) -> bool:
-    """A dimension with a name, or none, takes any size."""
-    return not isinstance(got, int) or got == expected
+    if len(shapes) == 1 and len(shapes[0]) == 4 and inputs[0].type == "tensor(float)":
+        fixed = [side for side in shapes[0][2:] if isinstance(side, int)]  # others have a name, or none
+        size = fixed[0] if fixed else default
+        pairs = zip(shapes[0], (1, 3, size, size), strict=True)
+        if size > 0 and all(got == expected for got, expected in pairs if isinstance(got, int)):
+            return str(inputs[0].name), size
+    got = ", ".join(f"{one.type} {shape}" for one, shape in zip(inputs, shapes, strict=True))
+    raise UserError(f"{path} takes {got or 'no input'}; expected one image, tensor(float) [1, 3, SIDE, SIDE].")
 
 
 def _first_line(error: Exception) -> str:
