@@ -250,7 +250,7 @@ def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
     from ipseg.errors import Interrupted
 
     def stop(*_, **__):
-        raise Interrupted("stopped in step 1 after iteration 7 of 9; go on with --resume.")
+        raise Interrupted("interrupted in step 1 at iteration 7 of 9; go on with --resume.")
 
     monkeypatch.setattr("ipseg.training.experiment.run", stop)
     result = call("train", recipe_file(), "--out", tmp_path / "run")

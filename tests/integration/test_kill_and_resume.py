@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_and_one_that_was_stopped_end_as_one_that_was_neit
     stopped.send_signal(signal.SIGINT)
     said, _ = stopped.communicate()
     assert stopped.returncode == 130
-    assert "stopped in step 1 after iteration" in said
+    assert "interrupted in step 1 at iteration" in said
     assert "--resume" in said
     run(make_recipe(settings), tmp_path / "stopped", quiet=True, resume=True)
     assert_equal_runs(tmp_path / "stopped", tmp_path / "whole")
@@ -168,7 +168,7 @@ def test_a_signal_after_the_last_iteration_stops_the_run_when_the_step_is_saved(
 
     with monkeypatch.context() as patch:
         patch.setattr(*place, signalled)
-        with pytest.raises(Interrupted, match=r"stopped after step 0 was learned; go on with --resume"):
+        with pytest.raises(Interrupted, match=r"interrupted after step 0 was trained; go on with --resume"):
             run(recipe, tmp_path / "stopped", quiet=True)
     assert not (tmp_path / "stopped" / "step_01").exists()
     run(recipe, tmp_path / "stopped", quiet=True, resume=True)

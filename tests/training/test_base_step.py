@@ -155,9 +155,9 @@ def test_a_shared_base_step_that_does_not_fit_is_refused_before_anything_is_writ
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scenario": {"name": "2-1", "setting": "disjoint"}}, r"other pictures \(overlap or disjoint\)"),
+        ({"scenario": {"name": "2-1", "setting": "disjoint"}}, r"other images \(overlap or disjoint\)"),
         ({"scenario": {"name": "3-1"}}, "other classes"),
-        ({"data": {"seed": 1}, "evaluation": {"held_out": 0.2}}, "other data, held-out pictures"),
+        ({"data": {"seed": 1}, "evaluation": {"held_out": 0.2}}, "other data, held-out images"),
         ({"method": {"name": "finetune"}}, "other method"),
     ],
     ids=str,

@@ -22,7 +22,7 @@ from ipseg.training import experiment
 from ipseg.training.distributed import DistributedContext, sync_batch_norm
 from ipseg.training.iteration import Outcome
 from ipseg.training.recipe import make_recipe
-from ipseg.training.watch import Watch
+from ipseg.training.trainer import LossGuard
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -91,41 +91,41 @@ class Others(DistributedContext):
         return [ours or other for ours, other in zip(wishes, theirs, strict=True)]
 
 
-def outcome(*, counted: bool = True, finite: bool = True) -> Outcome:
-    return Outcome({"image": torch.tensor(1.0)}, torch.tensor(finite), torch.tensor(counted))
+def outcome(*, labeled: bool = True, finite: bool = True) -> Outcome:
+    return Outcome({"image": torch.tensor(1.0)}, torch.tensor(finite), torch.tensor(labeled))
 
 
 def test_a_batch_counts_if_any_process_has_a_labeled_pixel_of_it():
     dist = Others(CPU)
-    watch = Watch(0, dist, one_pass=1)
-    watch.look(outcome())
-    watch.look(outcome(counted=False))
+    guard = LossGuard(0, dist, batches_per_epoch=1)
+    guard.update(outcome())
+    guard.update(outcome(labeled=False))
     object.__setattr__(dist, "wishes", (False, True))
-    assert watch.read(2, 0) == {"image": 1.0}
-    watch.look(outcome())
-    watch.look(outcome(counted=False))
+    assert guard.check(2, 0) == {"image": 1.0}
+    guard.update(outcome())
+    guard.update(outcome(labeled=False))
     object.__setattr__(dist, "wishes", (True, False))
-    with pytest.raises(UserError, match=r"between iterations 2 and 4: 1 batches in a row, .* have no counted pixel"):
-        watch.read(4, 0)
+    with pytest.raises(UserError, match=r"between iterations 2 and 4: 1 batches in a row, .* have no labeled pixel"):
+        guard.check(4, 0)
 
 
 def test_a_crop_that_shows_nothing_but_255_is_no_mistake_and_a_whole_pass_of_them_is():
-    watch = Watch(0, DistributedContext(CPU), one_pass=3)
-    for place, counted in enumerate([False, False, True, False, False], start=1):
-        watch.look(outcome(counted=counted))
-        watch.read(place, 0)
-    watch.look(outcome(counted=False))
-    with pytest.raises(UserError, match="3 batches in a row, a whole pass over the pictures, have no counted pixel"):
-        watch.read(6, 0)
+    guard = LossGuard(0, DistributedContext(CPU), batches_per_epoch=3)
+    for place, labeled in enumerate([False, False, True, False, False], start=1):
+        guard.update(outcome(labeled=labeled))
+        guard.check(place, 0)
+    guard.update(outcome(labeled=False))
+    with pytest.raises(UserError, match="3 batches in a row, a whole epoch, have no labeled pixel"):
+        guard.check(6, 0)
 
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all():
     dist = Others(CPU)
-    watch = Watch(0, dist, one_pass=1)
-    watch.look(outcome())
+    guard = LossGuard(0, dist, batches_per_epoch=1)
+    guard.update(outcome())
     object.__setattr__(dist, "wishes", (True,))
     with pytest.raises(UserError, match="the loss is not finite"):
-        watch.read(1, 0)
+        guard.check(1, 0)
 
 
 # ---- who writes -----------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_steps_of_a_run_that_nobody_may_change_are_taken_as_files_like_any_new_o
     new = RunFolder(tmp_path / "new")
     (new.path / "empty").mkdir(parents=True)
     (new.path / "empty" / "file").touch()
-    new.take_from(folder, 1)
+    new.copy_steps(folder, 1)
     taken = [new.step(0), *new.step(0).rglob("*")]
     assert {path.name for path in taken} == {"step_00", "weights.safetensors", "memory", "a.png"}
     for path in taken:
@@ -115,7 +115,7 @@ def test_saving_reads_no_earlier_step(tmp_path, monkeypatch):
 # ---- a folder that cannot be written to any more --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", ["train_step", "remember", "measure"])
+@pytest.mark.parametrize("after", ["train_step", "store_memory", "measure"])
 @pytest.mark.parametrize("moved", [True, False])
 def test_a_run_whose_folder_is_removed_or_moved_says_so_and_does_not_begin_it_anew(
     tiny_settings, tmp_path, monkeypatch, after, moved

@@ -10,7 +10,7 @@ from ipseg.data.memory import ReplayMemory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.training.experiment import run
-from ipseg.training.iteration import Iteration, Recorded
+from ipseg.training.iteration import CudaGraphIteration, Iteration
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.system import seed_all
 
@@ -42,7 +42,7 @@ def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchLoader]:
 def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = False) -> list[float]:
     """The losses of the first iterations of the base step."""
     iterate, loader = begun(recipe, device)
-    learn = Recorded(iterate) if recorded else iterate
+    learn = CudaGraphIteration(iterate) if recorded else iterate
     found = []
     with loader.batches(range(iterations)) as batches:
         for iteration, batch in enumerate(batches):
@@ -50,7 +50,7 @@ def losses(recipe: Recipe, device: str, iterations: int, *, recorded: bool = Fal
             iterate.set_rate(1 - iteration / iterations)
             outcome = learn(batch)
             assert outcome.finite
-            assert outcome.counted
+            assert outcome.labeled
             found.append(sum(float(loss) for loss in outcome.losses.values()))
     return found
 

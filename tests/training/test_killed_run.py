@@ -161,7 +161,7 @@ def test_what_a_kill_left_is_not_handed_on(tmp_path):
     leave_temporary(theirs.step(0))
     leave_temporary(theirs.step(0) / "memory")
     leave_weights(theirs.step(0))
-    mine.take_from(theirs, 1)
+    mine.copy_steps(theirs, 1)
     assert below(mine.step(0)) == {"step.json", "memory", "memory/.hidden.png"}
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_description_of_a_run_is_told(tiny_run, tmp_path, data):
 def test_two_processes_never_learn_in_one_folder(tiny_settings, tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     shutil.rmtree(mine / "step_02")
-    with RunFolder(mine).held():
+    with RunFolder(mine).lock():
         leave_temporary(mine / "step_01")  # the first is writing
         with pytest.raises(UserError, match="another process is learning in"):
             run(make_recipe(tiny_settings), mine, resume=True, quiet=True)

@@ -84,7 +84,7 @@ def test_a_run_leaves_what_it_says_in_its_folder(tiny_run):
     lines = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines if line["event"] == "train"} == {0, 1, 2}
     (parts,) = {tuple(line["seconds"]) for line in lines if line["event"] == "step"}
-    assert parts == ("load", "learn", "save", "remember", "measure")
+    assert parts == ("load", "train", "save", "memory", "evaluate")
     assert all(
         set(line["loss"]) == {"temporary", "permanent", "posterior"} for line in lines if line["event"] == "train"
     )
@@ -180,7 +180,7 @@ def test_a_run_stopped_between_learning_and_measuring_does_not_learn_again(tiny_
     log = (mine / "log.jsonl").read_text()
     learned(tiny_settings, mine, resume=True)
     added = (mine / "log.jsonl").read_text().removeprefix(log)
-    assert json.loads(added)["seconds"].keys() == {"remember", "measure"}
+    assert json.loads(added)["seconds"].keys() == {"memory", "evaluate"}
     assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
 
 
@@ -267,7 +267,7 @@ def test_a_device_that_nobody_has_or_that_runs_do_not_know_is_refused(name):
 def test_a_loss_that_is_not_finite_stops_the_run_and_the_last_state_stays(tiny_settings, tiny_run, tmp_path):
     mine = tmp_path / "mine"
     tiny_settings["training"] |= {"lr": 1e30, "checkpoint_seconds": 0}
-    with pytest.raises(UserError, match=r"step 0.*the loss is not finite.*last good state is kept.*training\.lr"):
+    with pytest.raises(UserError, match=r"step 0.*the loss is not finite.*last checkpoint is kept.*training\.lr"):
         learned(tiny_settings, mine)
     tensors, facts = load_tensors(mine / "step_00" / "checkpoint.safetensors", "the checkpoint")
     assert facts["iteration"] >= 1
@@ -284,7 +284,7 @@ def test_a_pass_in_which_nothing_is_labeled_stops_the_run(tiny_settings, tmp_pat
         Image.fromarray(mask).save(path)
     tiny_settings["data"] = {"name": "folder", "path": str(data)}
     tiny_settings["training"] |= {"crop": [16, 16], "scale": [2, 2], "epochs": 4, "batch_size": 1}
-    with pytest.raises(UserError, match="a whole pass over the pictures, have no counted pixel"):
+    with pytest.raises(UserError, match="a whole epoch, have no labeled pixel"):
         learned(tiny_settings, tmp_path / "mine")
 
 

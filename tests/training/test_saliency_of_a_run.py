@@ -15,7 +15,7 @@ from PIL import Image
 from ipseg.errors import UserError
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
-from ipseg.training.start import make_start
+from ipseg.training.setup import resolve_start
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def recipe(tiny_settings):
 def start(recipe: Recipe, path: Path) -> RunFolder:
     """Begin, or go on, without learning anything."""
     folder = RunFolder.check(path, recipe, resume=True)
-    folder.create(recipe, make_start(recipe, folder, recipe.splits(), torch.device("cpu")).scenario)
+    folder.create(recipe, resolve_start(recipe, folder, recipe.splits(), torch.device("cpu")).scenario)
     return folder
 
 

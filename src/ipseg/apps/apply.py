@@ -20,7 +20,7 @@ from ipseg.scenario.split import BACKGROUND, Scenario
 from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
-from ipseg.training.start import restore
+from ipseg.training.setup import restore
 
 
 def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
@@ -37,7 +37,7 @@ def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
         with whole_or_nothing(out) as partial:
             folder = RunFolder(partial)
             folder.create(recipe, scenario)
-            folder.take_from(base, manifest["step"])
+            folder.copy_steps(base, manifest["step"])
             _extract(archive, manifest, folder)
             _require_sound(folder, recipe, scenario, path)
     return scenario

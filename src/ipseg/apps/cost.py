@@ -25,7 +25,7 @@ from ipseg.models.network import count_parameters
 from ipseg.scenario.catalog import known_classes
 from ipseg.scenario.split import Scenario, Step
 from ipseg.training.folder import RunFolder
-from ipseg.training.iteration import Iteration, Recorded
+from ipseg.training.iteration import CudaGraphIteration, Iteration
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.system import set_deterministic
 
@@ -148,7 +148,7 @@ def _training(method: Method, recipe: Recipe, step: Step, device: torch.device) 
     plan = method.plan(config.batch_size, recipe.memory.size if step.index else 0)
     batch = made_up(plan, config.crop, step, device)
     iterate = Iteration(method, config)
-    learn = Recorded(iterate) if config.graphs else iterate
+    learn = CudaGraphIteration(iterate) if config.graphs else iterate
     speed = _time(lambda: learn(batch), config.batch_size, device)
     iterate.optimizer.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
     return speed

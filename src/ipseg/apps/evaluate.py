@@ -22,7 +22,7 @@ from ipseg.training.distributed import DistributedContext
 from ipseg.training.experiment import measure
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe
-from ipseg.training.start import restore
+from ipseg.training.setup import restore
 from ipseg.training.system import choose_device
 
 

@@ -22,7 +22,7 @@ from ipseg.training.experiment import run as run_recipe
 from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import make_recipe
-from ipseg.training.start import left_open
+from ipseg.training.setup import data_facts
 
 VERSION = 1
 
@@ -96,9 +96,9 @@ def begin(plan: Plan, out: Path, *, memory: bool) -> None:
     )
     with whole_or_nothing(out) as partial:
         folder = RunFolder(partial)
-        folder.learns_from(left_open(plan.splits.train))
+        folder.check_data(data_facts(plan.splits.train))
         folder.create(plan.recipe, plan.scenario)
-        folder.take_from(plan.base, plan.steps, memory=False)
+        folder.copy_steps(plan.base, plan.steps, memory=False)
         move_memory(remembered, folder.step(last) / "memory", [plan.splits.train, plan.splits.val])
         folder.write_results(summarize(plan.recipe, folder, plan.scenario))
 

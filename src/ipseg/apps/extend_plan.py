@@ -18,7 +18,7 @@ from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import EXTENDED, Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
-from ipseg.training.start import restore
+from ipseg.training.setup import restore
 from ipseg.training.system import choose_device
 
 FREE = ("name", "seed", "device", "deterministic")

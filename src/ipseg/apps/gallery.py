@@ -18,7 +18,7 @@ from ipseg.report.page import Gallery, GalleryImage
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe
-from ipseg.training.start import load, restore
+from ipseg.training.setup import load, restore
 
 MOST_STEPS = 4
 """Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""

@@ -24,7 +24,7 @@ from ipseg.models.tiles import Tiles, context_of
 from ipseg.scenario.split import BACKGROUND, Scenario, Step
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
-from ipseg.training.start import restore
+from ipseg.training.setup import restore
 from ipseg.training.system import choose_device
 
 Picture = NDArray[np.uint8] | Image.Image | str | Path

@@ -14,7 +14,7 @@ from ipseg.errors import UserError
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, load_recipe, make_recipe
 from ipseg.training.recipe_files import with_base, with_changes
-from ipseg.training.start import left_open, to_be_taken
+from ipseg.training.setup import data_facts, pending_base
 from ipseg.training.system import choose_device
 
 
@@ -56,9 +56,9 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan
         splits = recipe.splits()
         scenario = recipe.scenario.build(splits.name, splits.classes)
         place.require_fitting(scenario)
-        place.learns_from(left_open(splits.train))
+        place.check_data(data_facts(splits.train))
         method.begin_step(scenario.steps[0])
-        base = to_be_taken(recipe, scenario, place)
+        base = pending_base(recipe, scenario, place)
     except UserError as error:
         return Plan("\n".join(lines), error)
     if isinstance(splits.train, FileDataset):

@@ -76,10 +76,6 @@ class BatchLoader:
         )
         return cls(StepSamples(dataset, memory, device, cache_bytes), sampler, crop=crop, workers=workers)
 
-    def with_plan(self, plan: BatchPlan) -> BatchLoader:
-        """The same images in batches that are made up differently."""
-        return BatchLoader(self.samples, replace(self.sampler, plan=plan), crop=self.crop, workers=self.workers)
-
     def __getitem__(self, iteration: int) -> StepBatch:
         with self._load([self.sampler[iteration]]) as batches:
             return next(batches)

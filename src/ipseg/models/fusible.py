@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 _fusing: ContextVar[bool] = ContextVar("_fusing", default=False)
 VARIANTS = 64
-"""So many forms of a part are kept: with and without gradient, each with other numbers of pictures and outputs."""
+"""So many forms of a part are kept: with and without gradient, each with other numbers of images and outputs."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ fewer images, the more the discriminants would otherwise fit noise."""
 class Moments(nn.Module):
     """For every class the discriminant between images with it and without it, both taken as equally likely."""
 
-    pictures: Tensor
+    images: Tensor
     """How many were seen."""
     total: Tensor
     """(D,): the sum of their features."""
@@ -42,7 +42,7 @@ class Moments(nn.Module):
         self.shrinkage = shrinkage
         self.sizes: list[int] = []
         """Classes of each step."""
-        shapes = {"pictures": (), "total": (inputs,), "products": (inputs, inputs)}
+        shapes = {"images": (), "total": (inputs,), "products": (inputs, inputs)}
         shapes |= {"pictures_of": (0,), "total_of": (0, inputs), "weight": (0, inputs), "bias": (0,)}
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(shape))
@@ -76,7 +76,7 @@ class Moments(nn.Module):
         self.weight, self.bias = (found.to(self.weight) for found in self._discriminants())
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        return self.pictures, self.total, self.products, self.pictures_of, self.total_of
+        return self.images, self.total, self.products, self.pictures_of, self.total_of
 
     def _discriminants(self) -> tuple[Tensor, Tensor]:
         """(C, D) and (C,).

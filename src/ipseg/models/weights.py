@@ -29,10 +29,10 @@ class Facts:
     """What a file says about itself, in the metadata of a .safetensors file."""
 
     stride_in_1x1: bool
-    """Its ResNet halves the picture in the first 1x1 convolution of a block, not in the 3x3 one."""
+    """Its ResNet halves the image in the first 1x1 convolution of a block, not in the 3x3 one."""
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
-    """The normalization of its pictures."""
+    """The normalization of its images."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
     first, training = scenario.steps[0], recipe.training.at(0)
     return {
         "data": to_dict(recipe.data),
-        "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes pictures from learning
+        "held_out": recipe.evaluation.held_out,  # the one setting of evaluation that takes images from learning
         "model": to_dict(recipe.model),
         "method": recipe.method.base_settings(),
         "training": {key: getattr(training, key) for key, scope in scopes(training).items() if scope == "step"},
@@ -30,7 +30,7 @@ def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
 
 
 def _left_out(scenario: Scenario, steps: int) -> list[list[str]]:
-    """The classes whose pictures each step does without. In overlap there are none: they are background there."""
+    """The classes whose images each step does without. In overlap there are none: they are background there."""
     return [sorted(step.future) for step in scenario.steps[:steps]] if scenario.setting == "disjoint" else []
 
 
@@ -71,7 +71,7 @@ def _differing(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
     alike = one.name == other.name or (steps == 1 and one.base_settings() == other.base_settings())
     differs = {
         "data": theirs.data != ours.data,
-        "held-out pictures": theirs.evaluation.held_out != ours.evaluation.held_out,
+        "held-out images": theirs.evaluation.held_out != ours.evaluation.held_out,
         "network": theirs.model != ours.model,
         "method": not alike,
         "oracle settings": steps > 1 and list(theirs.oracle()) != list(ours.oracle()),  # a result must say them
@@ -83,7 +83,7 @@ def _dealt_otherwise(theirs: Scenario, ours: Scenario, steps: int) -> list[str]:
     learned = [[step.new for step in scenario.steps[:steps]] for scenario in (theirs, ours)]
     if learned[0] != learned[1]:
         return ["classes"]
-    return ["pictures (overlap or disjoint)"] if _left_out(theirs, steps) != _left_out(ours, steps) else []
+    return ["images (overlap or disjoint)"] if _left_out(theirs, steps) != _left_out(ours, steps) else []
 
 
 def _after_learning(recipe: Recipe, scenario: Scenario, steps: int) -> tuple[object, ...]:

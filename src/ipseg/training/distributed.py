@@ -89,7 +89,7 @@ def distributed(device: str, batch_size: int) -> Iterator[DistributedContext]:
         yield DistributedContext(choose_device(device))
         return
     if batch_size < size:
-        raise UserError(f"training.batch_size is {batch_size}, but there are {size} processes; each needs a picture.")
+        raise UserError(f"training.batch_size is {batch_size}, but there are {size} processes; each needs an image.")
     mine = choose_device(device)
     if mine.type == "cuda":
         mine = choose_device(f"cuda:{os.environ['LOCAL_RANK']}")
@@ -140,7 +140,7 @@ def sync_batch_norm(network: nn.Module, device: torch.device) -> None:
 
 
 def _normalize(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """A batch norm's forward with the mean and the spread of all processes' pictures."""
+    """A batch norm's forward with the mean and the spread of all processes' images."""
     if not self.training:
         return type(self).forward(self, x)
     count = torch.tensor([float(x.numel() // x.shape[1])])

@@ -1,7 +1,8 @@
-"""The whole story of a run, top-down: learn every step of a scenario, one after the other, and measure after each."""
+"""A run, top-down: train every step of a scenario, one after the other, and evaluate after each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,9 @@ from ipseg.progress import Meter, silence
 from ipseg.scenario.split import Scenario, Step
 from ipseg.training.distributed import DistributedContext, distributed
 from ipseg.training.evaluate import evaluate
-from ipseg.training.folder import RunFolder
-from ipseg.training.follower import Follower
-from ipseg.training.progress import Clock
+from ipseg.training.folder import ReadOnlyRunFolder, RunFolder
 from ipseg.training.recipe import Recipe
-from ipseg.training.start import begin, load, make_start
+from ipseg.training.setup import begin, load, resolve_start
 from ipseg.training.system import many_sizes
 from ipseg.training.trainer import stop_request, train_step
 
@@ -42,19 +41,19 @@ def run(
     steps: int | None = None,
     after_step: AfterStep = lambda _method, _step, _result: None,
 ) -> RunResult:
-    """Learn a recipe's scenario in a folder, or its first `steps` alone.
+    """Train a recipe's scenario in a folder, or its first `steps` alone.
 
-    source: shares pictures that another run has already read.
+    source: shares images that another run has already read.
     """
     require_at_least("--steps", 1 if steps is None else steps, 1)
     recipe.require_trainable()
     with distributed(recipe.device, recipe.training.batch_size) as dist, silence(wanted=quiet or not dist.is_main):
-        folder = (RunFolder if dist.is_main else Follower).check(path, recipe, resume=resume)
+        folder = (RunFolder if dist.is_main else ReadOnlyRunFolder).check(path, recipe, resume=resume)
         require_alone(recipe, dist)
         if folder.begun:
             scenario = folder.scenario(recipe)
             if folder.finished() >= min(len(scenario.steps), steps or len(scenario.steps)):  # its data may be gone
-                with folder.held():
+                with folder.lock():
                     return conclude(recipe, folder, scenario)
         return _run(recipe, folder, splits or recipe.splits(), dist, steps, after_step)
 
@@ -76,13 +75,13 @@ def _run(
     steps: int | None,
     after_step: AfterStep,
 ) -> RunResult:
-    start = make_start(recipe, folder, splits, dist.device)
+    start = resolve_start(recipe, folder, splits, dist.device)
     scenario, method = start.scenario, start.method
     dist.barrier()  # nobody may find what another has begun to write
     folder.create(recipe, scenario)
-    with folder.held():
+    with folder.lock():
         if start.base:
-            folder.take_from(start.base.folder, start.base.steps, whole=start.base.whole)
+            folder.copy_steps(start.base.folder, start.base.steps, whole=start.base.whole)
             if start.base.whole:
                 folder.write_results(summarize(recipe, folder, scenario))  # a run that fails later has a row, too
         dist.barrier()
@@ -91,14 +90,14 @@ def _run(
                 break
             if view is not start.views[0]:
                 begin(method, recipe, view.step, dist.device)
-            memory, clock = remembered(recipe, folder, view), Clock()
-            learn(method, recipe, view, memory, folder, dist, clock)
+            memory, watch = open_memory(recipe, folder, view), Stopwatch()
+            train(method, recipe, view, memory, folder, dist, watch)
             if dist.is_main:
-                remember(method, recipe, view, memory, folder, dist.device)
-            clock.passed("remember")
+                store_memory(method, recipe, view, memory, folder, dist.device)
+            watch.lap("memory")
             result = measure(method, recipe, splits, scenario, view.step, dist)
-            clock.passed("measure")
-            folder.log(event="step", step=view.step.index, seconds=clock.seconds)
+            watch.lap("evaluate")
+            folder.log(event="step", step=view.step.index, seconds=watch.seconds)
             folder.write_results(summarize(recipe, folder, scenario, result))
             folder.finish_step(view.step.index, result)  # last: a sweep goes on with no run whose steps are whole
             dist.barrier()
@@ -113,14 +112,14 @@ def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult
     return results
 
 
-def learn(
+def train(
     method: Method,
     recipe: Recipe,
     view: StepDataset,
     memory: ReplayMemory,
     folder: RunFolder,
     dist: DistributedContext,
-    clock: Clock,
+    watch: Stopwatch,
 ) -> None:
     """Train the step, unless a run that was cut off afterwards has done so."""
     step, training = view.step, recipe.training
@@ -144,29 +143,28 @@ def learn(
     mixed = torch.autocast(dist.device.type, torch.bfloat16, enabled=training.precision == "bf16")
     with mixed:
         method.prepare(loader.one_pass())
-    loader = loader.with_plan(method.plan(training.batch_size, len(memory)))  # images that `prepare` saw may go
-    clock.passed("load")
+    watch.lap("load")
     with stop_request() as stopped:
         train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
-        clock.passed("learn")
-        with mixed, many_sizes():  # each picture comes once
+        watch.lap("train")
+        with mixed, many_sizes():  # each image comes once
             method.end_step(loader.unaugmented())
         folder.save_weights(step.index, method.network)
-        clock.passed("save")
+        watch.lap("save")
     if dist.any_rank(stopped())[0]:  # asked after the last iteration
-        raise Interrupted(f"stopped after step {step.index} was learned; go on with --resume.")
+        raise Interrupted(f"interrupted after step {step.index} was trained; go on with --resume.")
 
 
-def remember(
+def store_memory(
     method: Method, recipe: Recipe, view: StepDataset, memory: ReplayMemory, folder: RunFolder, device: torch.device
 ) -> None:
-    """Choose what is kept of the step, with the image labels that a model without old annotations can give."""
+    """Select the exemplars of the step; the model labels their old classes, for which there is no annotation."""
 
-    def old_classes(picture: Sample) -> Iterable[str]:
+    def old_classes(sample: Sample) -> Iterable[str]:
         if not view.step.old:
             return []
-        image = torch.from_numpy(picture.image).to(device).permute(2, 0, 1)[None].float() / 255
-        found = where_unlabeled(method.pseudo_labels(image), torch.from_numpy(picture.labels).to(device))
+        image = torch.from_numpy(sample.image).to(device).permute(2, 0, 1)[None].float() / 255
+        found = where_unlabeled(method.pseudo_labels(image), torch.from_numpy(sample.labels).to(device))
         seen = method.image_classes(found)[0]
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
@@ -177,12 +175,12 @@ def remember(
 
 
 def memory_config(recipe: Recipe) -> MemoryConfig:
-    """What is stored: nothing for a method that would not read it. It is somebody's data."""
+    """Nothing is stored for a method that does not replay: it is somebody's data."""
     return recipe.memory if recipe.method.replays else replace(recipe.memory, size=0)
 
 
-def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
-    """What the step before left, with the labels that this one may see of it; nothing before the base step."""
+def open_memory(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
+    """The memory that the previous step left, with the labels that this step may see; empty before the base step."""
     before = view.step.index - 1
     if before < 0:
         return ReplayMemory([], view.split, ())
@@ -194,10 +192,24 @@ def remembered(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMe
 def measure(
     method: Method, recipe: Recipe, splits: DatasetSplits, scenario: Scenario, step: Step, dist: DistributedContext
 ) -> StepResult:
-    """Evaluate on the validation pictures."""
+    """Evaluate on the validation images."""
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
     with Meter(title, len(dist.shard(len(splits.val.names)))) as meter:
         return evaluate(method, splits.val, scenario, step, recipe.evaluation, dist, meter.advance)
+
+
+class Stopwatch:
+    """Seconds that the parts of a step took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, part: str) -> None:
+        """The time since the last lap went into this part."""
+        now = time.monotonic()
+        self.seconds[part] = round(now - self._last, 2)
+        self._last = now
 
 
 def summarize(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:

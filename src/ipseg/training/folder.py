@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -67,7 +67,7 @@ class RunFolder:
     # ---- opening ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> RunFolder:
+    def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> Self:
         """A folder that a run may begin or go on in. Nothing is written yet."""
         folder = cls(path)
         if folder.begun:
@@ -175,11 +175,11 @@ class RunFolder:
                 f"{', '.join(scenario.data_classes)}. Name the run's own with --set data.path=..."
             )
 
-    def learns_from(self, facts: dict[str, Any]) -> None:
+    def check_data(self, facts: dict[str, Any]) -> None:
         """Be told what of the data the recipe leaves open, before `create` writes it into run.json.
 
         Raise if a run that goes on would switch to other saliency; earlier versions did not say which they had.
-        Pictures may be fewer by now: those of finished steps may be deleted.
+        Images may be fewer by now: those of finished steps may be deleted.
         """
         now, own = facts.get("saliency"), (self._data() if self.begun else {}).get("saliency")
         if now is not None and own not in (None, now):
@@ -190,7 +190,7 @@ class RunFolder:
         self._facts = facts
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """While one process learns in the folder no other may. Where the system has no such locks, nobody is asked."""
         with (self.path / "run.json").open() as file:
             try:
@@ -281,7 +281,7 @@ class RunFolder:
         for index in range(self.finished()):
             self.result(index)
 
-    def take_from(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
+    def copy_steps(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
         """Copy the first steps of another run; on request without what they remember, or the weights alone."""
         of_results, of_memory = [] if whole else ["step.json"], [] if memory and whole else ["memory"]
         left_out = [*LEFTOVERS, *of_results, *of_memory]
@@ -299,6 +299,26 @@ class RunFolder:
         path = self.path / LOG
         with explaining_full_disk(path), appending(path) as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}).encode() + b"\n")
+
+
+class ReadOnlyRunFolder(RunFolder):
+    """The run's folder on ranks above 0, which only read: rank 0 writes."""
+
+    def create(self, recipe: Recipe, scenario: Scenario) -> None: ...
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        yield
+
+    def copy_steps(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None: ...
+
+    def save_weights(self, index: int, network: nn.Module) -> None: ...
+
+    def finish_step(self, index: int, result: StepResult) -> None: ...
+
+    def write_results(self, result: RunResult) -> None: ...
+
+    def log(self, **values: Any) -> None: ...
 
 
 def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -23,17 +23,17 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a batch. It stays on the device: nobody waits for it."""
+    """Losses of a batch and whether they are sound. All on the device: nothing waits for it."""
 
     losses: dict[str, Tensor]
     finite: Tensor
     """Whether the loss was a number."""
-    counted: Tensor
+    labeled: Tensor
     """Whether any pixel had a label."""
 
 
 class Iteration:
-    """Learns from one batch at a time."""
+    """Trains on one batch at a time."""
 
     def __init__(self, method: Method, config: TrainingConfig, dist: DistributedContext | None = None) -> None:
         self.method, self.config = method, config
@@ -63,8 +63,8 @@ class Iteration:
         return Outcome(losses, torch.isfinite(total.detach()), (batch.inputs.labels != IGNORE).any())
 
 
-class Recorded:
-    """An iteration as a CUDA graph: hundreds of launches become one, so that the processor no longer holds the GPU up.
+class CudaGraphIteration:
+    """An iteration as a CUDA graph: one launch instead of hundreds.
 
     A graph reads and writes the same memory each time, so batches are copied to where the recorded one lay. Dropout
     still draws anew: a graph takes the generator's state of the moment it is replayed.
@@ -77,10 +77,15 @@ class Recorded:
         self.outcome: Outcome | None = None
 
     def __call__(self, batch: StepBatch) -> Outcome:
-        """Plain at first, then recorded, then replayed."""
+        """Run as it is at first, then capture, then replay."""
         self.done += 1
         if self.done <= WARM_UP:
-            return _beside(self.iteration, batch)
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # as required before a capture
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                outcome = self.iteration(batch)
+            torch.cuda.current_stream().wait_stream(stream)
+            return outcome
         if self.batch is None or self.outcome is None:
             self.batch = batch
             with torch.cuda.graph(self.graph):
@@ -89,16 +94,6 @@ class Recorded:
             _copy(batch, self.batch)
         self.graph.replay()
         return self.outcome
-
-
-def _beside(iteration: Iteration, batch: StepBatch) -> Outcome:
-    """On a stream of its own, as what comes before a recording must be."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        outcome = iteration(batch)
-    torch.cuda.current_stream().wait_stream(stream)
-    return outcome
 
 
 def _copy(batch: StepBatch, to: StepBatch) -> None:

@@ -29,22 +29,22 @@ class TrainingConfig:
     """How long, how fast and on what the network learns. The defaults are the paper's for VOC."""
 
     epochs: float = 50
-    """Visits of each picture in the base step: epochs * pictures / batch_size iterations."""
+    """Visits of each image in the base step: epochs * images / batch_size iterations."""
 
     later_epochs: float | None = scoped(None, "later")
     """The same for later steps; null: as many. Where a batch rehearses, memory takes its share of the visits."""
 
     batch_size: int = 16
-    """Pictures in an iteration."""
+    """Images in an iteration."""
 
     crop: tuple[int, int] = (512, 512)
     """Height and width of a training crop."""
 
     scale: tuple[float, float] = (0.5, 2.0)
-    """Pictures are scaled at random between these before the crop."""
+    """Images are scaled at random between these before the crop."""
 
     flip: bool = True
-    """Half of the pictures are mirrored."""
+    """Half of the images are mirrored."""
 
     lr: float = 0.01
     """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
@@ -92,12 +92,12 @@ class TrainingConfig:
     """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
 
     cache_gb: float = scoped(8.0, "runtime")
-    """Gigabytes of a step's decoded pictures that stay in memory, at most half of the machine's; several processes on
+    """Gigabytes of a step's decoded images that stay in memory, at most half of the machine's; several processes on
     one machine share them. What does not fit is read each time; 0: nothing stays. The numbers are the same with any
     value."""
 
     workers: int = scoped(2, "runtime")
-    """Threads that read the pictures of the next iterations while the network learns; 0: it waits for them. The numbers
+    """Threads that read the images of the next iterations while the network learns; 0: it waits for them. The numbers
     are the same with any value."""
 
     checkpoint_seconds: float = scoped(60, "runtime")
@@ -134,9 +134,9 @@ class TrainingConfig:
         later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimizer", "schedule")}
         return replace(self, **{name: value for name, value in later.items() if step > 0 and value is not None})
 
-    def iterations(self, step: int, pictures: int) -> int:
-        """How long a step with that many pictures takes."""
-        return max(1, round(self.at(step).epochs * pictures / self.batch_size))
+    def iterations(self, step: int, images: int) -> int:
+        """How long a step with that many images takes."""
+        return max(1, round(self.at(step).epochs * images / self.batch_size))
 
     def rate(self, iteration: int, iterations: int) -> float:
         """The multiple of the learning rate at an iteration; warm-up multiplies the poly schedule."""
@@ -154,7 +154,7 @@ class Recipe:
     """What tables call the run."""
 
     data: DataConfig
-    """Where the pictures come from."""
+    """Where the images come from."""
 
     scenario: ScenarioConfig
     """What is learned when."""
@@ -190,7 +190,7 @@ class Recipe:
         require_at_least("seed", self.seed, 0)
 
     def splits(self) -> DatasetSplits:
-        """The pictures, split as the recipe says."""
+        """The images, split as the recipe says."""
         splits, share = self.data.build(), self.evaluation.held_out
         return hold_out(splits, share) if share else splits
 

@@ -1,4 +1,4 @@
-"""Where a run begins or goes on: the steps that are left, and the model as it stood."""
+"""What a run starts from: the steps that are left, and the model after the last finished one."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ipseg.training.tensors import unlike
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with. Whatever is wrong with it has been said by now, and nothing is written yet."""
+    """What a run starts from. All of it is checked, and nothing is written yet."""
 
     scenario: Scenario
     base: SharedBase | None
-    """The first steps, of another run."""
+    """The first steps, if another run gives them."""
     views: Sequence[StepDataset]
-    """The steps that are left; each sees its own labels."""
+    """The steps that are left, each with its own labels."""
     method: Method
-    """Ready to learn the first of them."""
+    """Ready to train the first of them."""
 
 
-def make_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, device: torch.device) -> Start:
-    """Begin, or go on where the folder ends."""
+def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, device: torch.device) -> Start:
+    """Begin, or continue where the folder ends."""
     scenario = recipe.scenario.build(splits.name, splits.classes)
     folder.require_fitting(scenario)
-    folder.learns_from(left_open(splits.train))
-    base = to_be_taken(recipe, scenario, folder)
+    folder.check_data(data_facts(splits.train))
+    base = pending_base(recipe, scenario, folder)
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
     oracle = bool(list(recipe.method.oracle()))
@@ -54,14 +54,14 @@ def make_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, device:
     return Start(scenario, base, views, method)
 
 
-def left_open(train: Dataset) -> dict[str, Any]:
-    """What numbers depend on and the recipe does not say: how much there is, and what `data.saliency: auto` came to."""
+def data_facts(train: Dataset) -> dict[str, Any]:
+    """What numbers depend on beside the recipe: the number of images, and what `data.saliency: auto` resolved to."""
     mode = saliency_mode(train)
     return {"training_pictures": len(train.names)} | ({} if mode is None else {"saliency": mode})
 
 
-def to_be_taken(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:
-    """The steps of `init`, if one of them is not here yet. Once all are, the other run may go."""
+def pending_base(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:
+    """The steps of `init`, if any is not copied yet; once all are, the other run is not needed."""
     number = (recipe.init or "").rpartition("@")[2]
     steps = 1 + int(number) if number.isdecimal() else 1
     taken = all((folder.step(index) / "weights.safetensors").is_file() for index in range(steps))
@@ -69,14 +69,14 @@ def to_be_taken(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> Shared
 
 
 def begin(method: Method, recipe: Recipe, step: Step, device: torch.device) -> None:
-    """Make the method ready for a step."""
+    """Add a step to the method: its heads, frozen parts, teacher."""
     seed_all(recipe.seed, step.index)
     method.begin_step(step)
     method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, device: torch.device) -> Method:
-    """The model as it stood after a step; a fresh one for -1."""
+    """The model after a step; a fresh one for -1."""
     seed_all(recipe.seed)
     method = recipe.method.build(recipe.model, pretrained=step < 0)
     for earlier in scenario.steps[: step + 1]:
@@ -88,7 +88,7 @@ def restore(recipe: Recipe, folder: RunFolder, scenario: Scenario, step: int, de
 
 
 def load(method: Method, folder: RunFolder, step: int) -> None:
-    """Give the network the weights that a step left."""
+    """Load the weights of a step."""
     weights, own = folder.weights(step), method.network.state_dict()
     for name in weights.keys() & own.keys():  # a number of another kind would be converted without a word
         if problem := unlike(weights[name], own[name]):
