@@ -31,7 +31,7 @@ from ipseg.scenario.split import BACKGROUND, IGNORE
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import batches
 from ipseg.training.folder import RunFolder
-from ipseg.training.start import restore
+from ipseg.training.setup import restore
 from ipseg.training.system import choose_device, many_sizes
 
 LOGIT = 30.0
