@@ -1,4 +1,4 @@
-"""The confusion matrix, and the pairs of classes that are confused most."""
+"""The confusion matrix, and its largest errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipseg.report.confusion import Confusion, Pair, last_confusion
+from ipseg.report.confusion import Confusion, last_confusion
 
 NAMES = ("background", "cow", "horse", "cat", "absent")
 ANIMALS = Confusion.of_counts(
@@ -24,25 +24,18 @@ ANIMALS = Confusion.of_counts(
 )
 
 
-def test_the_pair_that_is_mixed_up_most_comes_first_and_background_is_none():
-    pairs = ANIMALS.look_alikes()
-    assert pairs == [Pair("horse", "cow", pytest.approx(0.4), pytest.approx(0.2))]
+def test_the_largest_errors_come_first_whatever_the_number_of_pixels():
+    assert ANIMALS.largest(3) == [
+        ("cat", "background", pytest.approx(0.9)),
+        ("horse", "cow", pytest.approx(0.4)),
+        ("cow", "background", pytest.approx(0.2)),
+    ]
+    assert len(ANIMALS.largest(99)) == 5  # none below a hundredth
 
 
-def test_at_most_so_many_pairs_are_called_out():
-    names = tuple(f"class {i}" for i in range(6))
-    muddle = Confusion.of_counts(names, np.full((6, 6), 10))
-    assert [len(muddle.look_alikes(most)) for most in (1, 3, 99)] == [1, 3, 15]
-
-
-def test_missed_classes_are_distinguished_from_confused_ones():
-    assert ANIMALS.missed(most=1) == [("cat", pytest.approx(0.9))]
-    assert Confusion.of_counts(("background", "cow"), np.diag([5, 5])).missed() == []
-
-
-def test_a_perfect_or_an_empty_model_has_no_look_alikes():
-    assert Confusion.of_counts(NAMES, np.diag([5, 5, 5, 5, 0])).look_alikes() == []
-    assert Confusion.of_counts(NAMES, np.zeros((5, 5), int)).look_alikes() == []
+def test_a_perfect_or_an_empty_model_has_no_errors():
+    assert Confusion.of_counts(NAMES, np.diag([5, 5, 5, 5, 0])).largest() == []
+    assert Confusion.of_counts(NAMES, np.zeros((5, 5), int)).largest() == []
 
 
 def test_a_large_matrix_is_cut_to_the_classes_with_most_errors():

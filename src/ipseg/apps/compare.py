@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ipseg.config import Settings, flat, read_yaml, to_dict
 from ipseg.data.registry import DATA_SETS
@@ -22,7 +21,7 @@ from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
 from ipseg.training.recipe import RUNTIME, make_recipe
 
-OURS = {"data": DATA_SETS, "method": METHODS}
+OURS, DEFAULT = {"data": DATA_SETS, "method": METHODS}, {"data": "scenes", "method": "ipseg"}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 """The paper's main tables: they win where it has two numbers."""
 WANTED = "Give a run's folder, its results.json, or a sweep's folder; `ipseg train` and `ipseg sweep` make them."
@@ -84,14 +83,13 @@ def read_run(file: Path) -> Run:
 
 def separate_repeats(runs: Sequence[Run]) -> list[Run]:
     """A finished run with the settings and seeds of another, such as a copy, is no further seed of its row."""
-    often: Counter[tuple[str, ...]] = Counter()
+    often: Counter[tuple[str, int, str]] = Counter()
     separate = []
     for run in runs:
-        key = (run.group, str(run.result.seed), str(run.data_seed))
-        if run.result.complete:
-            often[key] += 1
-        again = often[key] - 1
-        if run.result.complete and again:
+        key = (run.group, run.result.seed, str(run.data_seed))
+        again = often[key] if run.result.complete else 0
+        often[key] += run.result.complete
+        if again:
             name = f"{run.result.name} (again{f' {again}' if again > 1 else ''})"
             run = replace(run, group=f"{run.group} {name}", result=replace(run.result, name=name))  # noqa: PLW2901
         separate.append(run)
@@ -103,16 +101,16 @@ def _complete(recipe: Settings) -> Settings:
 
     Only for classes of ours: reading results imports nothing that a run's folder names.
     """
-
-    def ours(section: str, given: Any) -> bool:
-        return isinstance(given, dict) and ("name" not in given or str(given["name"]) in OURS[section])
-
-    others = {section: given for section in OURS if (given := recipe.get(section)) and not ours(section, given)}
+    ours = {
+        key: given
+        for key, given in recipe.items()
+        if key not in OURS or (isinstance(given, dict) and str(given.get("name", DEFAULT[key])) in OURS[key])
+    }
     try:
-        completed: Settings = to_dict(make_recipe({key: recipe[key] for key in recipe.keys() - others.keys()}))
+        completed: Settings = to_dict(make_recipe(ours))
     except UserError:  # of an ipseg that knows more or less
         return recipe
-    return completed | others
+    return completed | {key: recipe[key] for key in recipe.keys() - ours.keys()}
 
 
 def paper_number(recipe: Settings, result: RunResult) -> float | None:

@@ -25,7 +25,7 @@ class StepResult:
     new: tuple[str, ...]
     """Classes learned in this step."""
     iou: dict[str, float | None]
-    """IoU of background and every seen class, in the order of learning; null where the pictures say nothing of it."""
+    """IoU of background and every seen class, in the order of learning; null where the images say nothing of it."""
     miou: dict[str, float | None]
     """all, base (with background), new (null at step 0), harmonic, background, base_foreground, new_foreground."""
     image_accuracy: dict[str, dict[str, float | None]] | None = None
@@ -33,7 +33,7 @@ class StepResult:
     image_f1: dict[str, dict[str, float | None]] | None = None
     """The same groups and readings as macro-F1."""
     images: int = 0
-    """Pictures counted."""
+    """Images counted."""
     confusion: dict[str, dict[str, int]] | None = None
     """True class -> predicted class -> pixels, where there are any; null in files of version 1."""
 

@@ -128,14 +128,6 @@ class TableRow:
         return [run.result for run in self.runs]
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(run.result.seed for run in self.runs)
-
-    @property
-    def method(self) -> str:
-        return self.runs[0].result.method
-
-    @property
     def oracle(self) -> tuple[str, ...]:
         return self.runs[0].result.oracle
 
@@ -150,11 +142,6 @@ class TableRow:
     @property
     def nearest(self) -> bool:
         return self.paper is not None and self.runs[0].nearest
-
-    @property
-    def ranked(self) -> bool:
-        """Whether it may be the best of its table."""
-        return not (self.oracle or self.bound or self.state)
 
     @property
     def measured_alike(self) -> bool:
@@ -221,8 +208,9 @@ class ResultTable:
         return [*scores, Cell("–" if row.state else str(len(row.runs))), *([Cell(paper)] if self.has_paper else [])]
 
     def _is_best(self, row: TableRow, column: str) -> bool:
-        """As printed: ties are all marked best. A single number is not."""
-        shown = {r.label: float(percent(v)) for r in self.rows if r.ranked and (v := r.means[column]) is not None}
+        """As printed: ties are all marked best. A single number, a bound or an oracle is not."""
+        rivals = [row for row in self.rows if not (row.oracle or row.bound or row.state)]
+        shown = {rival.label: float(percent(v)) for rival in rivals if (v := rival.means[column]) is not None}
         best = min if column == LOWER_IS_BETTER else max
         return row.label in shown and len(shown) > 1 and shown[row.label] == best(shown.values())
 
@@ -286,29 +274,28 @@ def notes(tables: Sequence[ResultTable]) -> list[str]:
     """The definitions of the columns, and explanations of the marks that the tables have."""
     rows = [row for table in tables for row in table.rows]
     results = [result for row in rows for result in row.results]
-    found = list(DEFINITIONS)
-    if any(len(row.runs) > 1 for row in rows):
-        found.append("mean ± standard deviation of n runs that differ in their seeds")
-    if any(row.bound for row in rows):
-        found.append(f"{DAGGER} learned all classes at once: a bound, not a rival")
-    if oracle := sorted({setting for row in rows for setting in row.oracle}):
-        found.append(f"{DAGGER} saw labels that a step must not see ({', '.join(oracle)}): a bound, not a rival")
-    if any(row.state for row in rows):
-        found.append("a run that is not finished has no numbers here and counts nowhere")
-    if any(result.extended for result in results):
-        found.append("extended runs share a table only if they learned, and were measured on, the same classes")
-    elif len({(result.scenario, result.setting) for result in results}) < len(tables):
-        found.append("runs of one scenario share a table only if they learned the same classes in the same steps")
-    if any(result.complete and not result.measured_alike for result in results):
-        found.append(
-            "average and forgetting of an extended run are empty where its steps were measured on different images or "
-            "classes"
-        )
-    if any(table.has_paper for table in tables):
-        found.append("paper: its mIoU over all classes with the same data, scenario, method, backbone and memory")
-    if any(row.nearest for row in rows):
-        found.append(f"{NEAREST} nearest counterpart: the paper does not say which heads its ablation has without SD")
-    return found
+    oracle = sorted({setting for row in rows for setting in row.oracle})
+    extended = any(result.extended for result in results)
+    split = len({(result.scenario, result.setting) for result in results}) < len(tables)
+    explained = {
+        "mean ± standard deviation of n runs that differ in their seeds": any(len(row.runs) > 1 for row in rows),
+        f"{DAGGER} learned all classes at once: a bound, not a rival": any(row.bound for row in rows),
+        f"{DAGGER} saw labels that a step must not see ({', '.join(oracle)}): a bound, not a rival": oracle,
+        "a run that is not finished has no numbers here and counts nowhere": any(row.state for row in rows),
+        "extended runs share a table only if they learned, and were measured on, the same classes": extended,
+        "runs of one scenario share a table only if they learned the same classes in the same steps": (
+            split and not extended
+        ),
+        "average and forgetting of an extended run are empty where its steps were measured on different images or "
+        "classes": any(result.complete and not result.measured_alike for result in results),
+        "paper: its mIoU over all classes with the same data, scenario, method, backbone and memory": any(
+            table.has_paper for table in tables
+        ),
+        f"{NEAREST} nearest counterpart: the paper does not say which heads its ablation has without SD": any(
+            row.nearest for row in rows
+        ),
+    }
+    return [*DEFINITIONS, *(text for text, shown in explained.items() if shown)]
 
 
 def percent(value: float | None) -> str:

@@ -1,29 +1,17 @@
-"""The confusion matrix after the last step, and the pairs of classes that are confused most."""
+"""The confusion matrix after the last step, and the confusions that are most frequent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ipseg.evaluation.results import BACKGROUND, RunResult
+from ipseg.evaluation.results import RunResult
 
 LEAST = 0.01
 """Share of a class below which a confusion is not reported: every model confuses a little."""
-
-
-class Pair(NamedTuple):
-    """Two classes that are taken for each other."""
-
-    first: str
-    second: str
-    first_as_second: float
-    """The share of the first class's pixels that is predicted as the second."""
-    second_as_first: float
 
 
 @dataclass(frozen=True)
@@ -52,26 +40,12 @@ class Confusion:
         kept = sorted(np.argsort(-self.wrong, kind="stable")[:most].tolist())
         return self.of([self.names[place] for place in kept])
 
-    def look_alikes(self, most: int = 3) -> list[Pair]:
-        """The pairs of classes, background excluded, that are confused most.
-
-        Every class counts alike, as in the mIoU: pairs are ordered by the sum of their two shares.
-        """
-        shares = np.nan_to_num(self.shares)
-        pairs = []
-        for one, other in combinations([i for i, name in enumerate(self.names) if name != BACKGROUND], 2):
-            a, b = (one, other) if shares[one, other] >= shares[other, one] else (other, one)
-            if shares[a, b] >= LEAST:
-                pairs.append(Pair(self.names[a], self.names[b], float(shares[a, b]), float(shares[b, a])))
-        return sorted(pairs, key=lambda pair: -pair.first_as_second - pair.second_as_first)[:most]
-
-    def missed(self, most: int = 2) -> list[tuple[str, float]]:
-        """The classes that are predicted as background most often, and the share of each."""
-        if BACKGROUND not in self.names:
-            return []
-        shares = np.nan_to_num(self.shares[:, self.names.index(BACKGROUND)]).tolist()
-        found = [(n, s) for n, s in zip(self.names, shares, strict=True) if n != BACKGROUND and s >= LEAST]
-        return sorted(found, key=lambda item: -item[1])[:most]
+    def largest(self, most: int = 4) -> list[tuple[str, str, float]]:
+        """True class, predicted class and share of the largest errors. Every class counts alike, as in the mIoU."""
+        shares = np.nan_to_num(self.shares * (1 - np.eye(len(self.names))))
+        order = np.argsort(-shares, axis=None, kind="stable")[:most]
+        places = [divmod(place, len(self.names)) for place in order.tolist()]
+        return [(self.names[t], self.names[p], float(shares[t, p])) for t, p in places if shares[t, p] >= LEAST]
 
 
 def last_confusion(results: Sequence[RunResult]) -> Confusion | None:

@@ -111,7 +111,7 @@ def as_json(tables: Sequence[ResultTable]) -> list[dict[str, Any]]:
             "classes": table.classes,
             "setting": table.setting,
             "run": row.name,
-            "method": row.method,
+            "method": row.results[0].method,
             "seeds": [run.result.seed for run in row.runs],
             "oracle": list(row.oracle),
             "bound": row.bound,

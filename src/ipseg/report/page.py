@@ -64,7 +64,7 @@ class Chapter:
     """Sentences: what cannot be shown, and why."""
 
 
-class Picture(NamedTuple):
+class PageImage(NamedTuple):
     """An image on the page."""
 
     url: str
@@ -116,18 +116,19 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
         "confusions": confusions,
         "images": [_gallery_image(image, chapter.gallery, rows) for image in chapter.gallery.images],
         "shown": _shown_classes(chapter.gallery),
+        "most_steps": max((len(p) for i in chapter.gallery.images for p in i.predictions.values()), default=0),
         "settings": differing_settings([row.runs[0].settings for row in rows]),
         "missing": [*missing, *chapter.missing],
     }
 
 
-def _curves(rows: Sequence[TableRow], value: Any, title: str) -> Picture:
+def _curves(rows: Sequence[TableRow], value: Any, title: str) -> PageImage:
     means = [(row.label, [stat.mean for stat in row.over_steps(value)]) for row in rows]
     numbers = [f"{label} " + ", ".join("–" if m is None else f"{m:.1f}" for m in found) for label, found in means]
-    return Picture(data_url(curves(rows, value, title)), f"{title}, after every step. {'; '.join(numbers)}")
+    return PageImage(data_url(curves(rows, value, title)), f"{title}, after every step. {'; '.join(numbers)}")
 
 
-def _accuracy_curves(rows: Sequence[TableRow], reading: str) -> Picture | None:
+def _accuracy_curves(rows: Sequence[TableRow], reading: str) -> PageImage | None:
     """The share of images whose set of classes is predicted exactly; none where no run has it."""
 
     def value(step: StepResult) -> float | None:
@@ -146,9 +147,8 @@ def _confusions(row: TableRow, names: Sequence[str]) -> dict[str, Any] | None:
     alt = f"Confusion matrix of {row.label}; the most frequent confusions are listed beside it"
     return {
         "row": row.label,
-        "figure": Picture(data_url(confusion_map(shown)), alt),
-        "pairs": confusion.look_alikes(),
-        "missed": confusion.missed(),
+        "figure": PageImage(data_url(confusion_map(shown)), alt),
+        "largest": confusion.largest(),
         "shown": len(shown.names),
         "of": len(confusion.names),
     }
@@ -180,7 +180,7 @@ def _gallery_image(image: GalleryImage, gallery: Gallery, rows: Sequence[TableRo
     counted = max(1, int((image.truth != IGNORE).sum()))
     predictions = []
     for row in rows:
-        pictures = []
+        images = []
         for step, labels in image.predictions.get(row.label, {}).items():
             truth = expected(image.truth, names, row.results[0].steps[step].iou, gallery.unseen)
             wrong = (checked(image.image, labels, names) != truth) & (truth != IGNORE)
@@ -188,13 +188,13 @@ def _gallery_image(image: GalleryImage, gallery: Gallery, rows: Sequence[TableRo
             error = f"{100 * share:.0f} % wrong" if share >= 0.005 or not share else "under 1 % wrong"
             drawn = outline_errors(overlay(photo, enlarged(labels), names), enlarged(wrong))
             alt = f"{row.label} after step {step}: {_class_names(labels, names)}, {error}"
-            pictures.append(Picture(data_url(drawn), alt, f"step {step}: {error}"))
-        if pictures:
-            predictions.append((row.label, pictures))
+            images.append(PageImage(data_url(drawn), alt, f"step {step}: {error}"))
+        if images:
+            predictions.append((row.label, images))
     annotated = data_url(overlay(photo, enlarged(image.truth), names))
     given = [
-        Picture(data_url(Image.fromarray(photo)), image.name, "image"),
-        Picture(annotated, f"ground truth: {_class_names(image.truth, names)}", "ground truth"),
+        PageImage(data_url(Image.fromarray(photo)), image.name, "image"),
+        PageImage(annotated, f"ground truth: {_class_names(image.truth, names)}", "ground truth"),
     ]
     return {"name": image.name, "given": given, "predictions": predictions}
 
@@ -220,13 +220,13 @@ def _shown_classes(gallery: Gallery) -> list[str]:
     return [gallery.names[label] for label in sorted(found)]
 
 
-def data_url(picture: Image.Image | Figure) -> str:
+def data_url(image: Image.Image | Figure) -> str:
     """A figure as SVG, an image as WebP, small enough for a page of many images to open on a phone."""
-    if isinstance(picture, Figure):
-        kind, content = "svg+xml", svg(picture).encode()
+    if isinstance(image, Figure):
+        kind, content = "svg+xml", svg(image).encode()
     else:
-        picture.thumbnail((LARGEST, LARGEST))
+        image.thumbnail((LARGEST, LARGEST))
         buffer = io.BytesIO()
-        picture.save(buffer, format="webp", quality=80)
+        image.save(buffer, format="webp", quality=80)
         kind, content = "webp", buffer.getvalue()
     return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
