@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ipseg.apps import model as app
+from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits, Subset
 from ipseg.training.experiment import run
 from ipseg.training.recipe import Recipe, make_recipe
@@ -90,7 +91,7 @@ def main() -> None:
         splits = few(recipe.splits())
         if not folder.exists():
             run(recipe, folder, splits=splits, quiet=True)
-        model, image = app.load_model(folder, device="cpu"), joined(splits, tuple(given.size))
+        model, image = Run.open(folder).model(device="cpu"), joined(splits, tuple(given.size))
         results, seconds = [], []
         for most in (image.size, 0):
             app.WHOLE, started = most, time.process_time()

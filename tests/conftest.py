@@ -16,7 +16,8 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
-from ipseg.apps import extend_plan, extend_report
+from ipseg.apps import extend as extending
+from ipseg.apps import extend_report
 from ipseg.apps.extend import extend
 from ipseg.apps.pack import pack
 from ipseg.training.experiment import run
@@ -53,8 +54,8 @@ def _one_thread() -> None:
 def _short_lessons() -> Iterator[None]:
     """Tests learn for seconds. Those that are about the least that `ipseg extend` does set it again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extend_plan, "LEAST_ITERATIONS", 1)
-        patch.setattr(extend_report, "LEAST_IOU", 0.0)
+        patch.setattr(extending, "MIN_ITERATIONS", 1)
+        patch.setattr(extend_report, "MIN_IOU", 0.0)
         yield
 
 

@@ -28,7 +28,7 @@ def allowed(room: str) -> set[str]:
     if room == "saliency":
         return {"errors", "files", "saliency"}
     below = set(ROOMS[: ROOMS.index(room) + 1]) | ({"saliency"} if room != "scenario" else set())
-    commands = {"_command", "cli_data", "cli_extend", "cli_report", "cli_saliency", "cli_sweep", "evaluation", "report"}
+    commands = {"_command", "cli_data", "cli_report", "cli_saliency", "cli_sweep", "evaluation", "report"}
     shown = {"evaluation", "report"}
     extra = {"training": {"evaluation"}, "sweep": shown, "apps": shown, "cli": commands}
     return FOR_ALL | below | extra.get(room, set())

@@ -160,7 +160,7 @@ def test_doctor_describes_the_machine_and_a_working_network():
     assert result.exit_code == 0
     topics = [line.split("  ")[0].strip() for line in result.output.splitlines()]
     assert {"ipseg", "python", "packages", "torch", "devices", "torchvision", "cpu", "disk", "network"} <= set(topics)
-    assert "labels a picture on cpu" in result.output or "labels a picture on cuda" in result.output
+    assert "labels an image on cpu" in result.output or "labels an image on cuda" in result.output
 
 
 def test_doctor_says_what_is_broken_and_ends_with_1(monkeypatch):

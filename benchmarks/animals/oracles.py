@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ipseg.apps.model import inference_recipe
+from ipseg.apps.run import inference_recipe
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.methods.base import Prediction

@@ -29,20 +29,22 @@ def train(
     out: Path | str | None = None,
     *,
     resume: bool = False,
+    device: str | None = None,
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     quiet: bool = False,
     allow_code: bool = False,
 ) -> RunResult:
-    """Learn every step of a recipe: its file, its name, its settings, or a `Recipe`.
+    """Train every step of a recipe: its file, its name, its settings, or a `Recipe`.
 
-    out: the run's folder; by default runs/NAME. resume: go on with a run that was stopped. set: changes such as
-    "method.alpha_nf=0.6". quiet: no progress. allow_code: run code that a run's folder names, see `load`.
+    out: the run's folder; by default runs/NAME. resume: resume an interrupted run. device: by default the recipe's.
+    set: changes such as "method.alpha_nf=0.6". quiet: no progress. allow_code: run code that a run's folder names, see
+    `load`.
     """
     from ipseg.apps.train import default_folder, resolve
     from ipseg.training.experiment import run
 
     with code_allowed(wanted=allow_code):
-        made = resolve(recipe, _listed(set))
+        made = resolve(recipe, _changes(set, device))
         return run(made, Path(out) if out else default_folder(recipe, made), resume=resume, quiet=quiet)
 
 
@@ -54,22 +56,29 @@ def extend(
     *,
     val: Path | str | None = None,
     resume: bool = False,
+    device: str | None = None,
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     quiet: bool = False,
     allow_code: bool = False,
 ) -> dict[str, Any]:
-    """Teach a finished run more classes, from a folder of pictures with their masks, in a run of its own.
+    """Add classes to a finished run, from a folder of images with masks of them, in a run of its own.
 
-    val: a folder with masks to measure on. set: changes such as "training.later_epochs=5". allow_code: see
-    `load`. Returns what extend.json holds: what became of the old classes, and how good the new ones are.
+    val: a folder with masks to measure on. device: by default the run's. set: changes such as
+    "training.later_epochs=5". allow_code: see `load`. Returns the content of extend.json: the old classes before and
+    after, and how good the new ones are.
     """
-    from ipseg.apps.extend import extend as extend_run
+    from ipseg.apps import extend as extending
 
-    names, changes = _listed(classes), _listed(set)
-    seen = None if val is None else Path(val)
     with code_allowed(wanted=allow_code):
-        return extend_run(
-            Path(run), Path(data), names, Path(out), val=seen, assignments=changes, resume=resume, quiet=quiet
+        return extending.extend(
+            Path(run),
+            Path(data),
+            _as_list(classes),
+            Path(out),
+            val=None if val is None else Path(val),
+            assignments=_changes(set, device),
+            resume=resume,
+            quiet=quiet,
         )
 
 
@@ -81,17 +90,22 @@ def load(
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     allow_code: bool = False,
 ) -> Model:
-    """The model of a run as it stood after a step; by default after the last finished one.
+    """Load the model of a run as it stood after a step; by default after the last finished one.
 
-    set: other settings of inference, such as "method.alpha_nf=1". allow_code: a run whose method or data set is
+    set: other inference settings, such as "method.alpha_nf=1". allow_code: a run whose method or data set is
     somebody's own class (`module:Class`) is refused without it, for its code can do whatever you can.
     """
-    from ipseg.apps.model import load_model
+    from ipseg.apps.run import Run
 
     with code_allowed(wanted=allow_code):
-        return load_model(run, step, device, _listed(set))
+        return Run.open(run, _changes(set)).model(step, device)
 
 
-def _listed(given: Sequence[str]) -> list[str]:
-    """One name or change may stand without a list around it."""
+def _changes(given: Sequence[str], device: str | None = None) -> list[str]:
+    """`key=value` changes; one may stand without a list around it."""
+    changes = _as_list(given)
+    return changes if device is None else [*changes, f"device={device}"]
+
+
+def _as_list(given: Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)

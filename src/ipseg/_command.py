@@ -1,8 +1,8 @@
-"""What the commands of `ipseg` have in common: options, how they end, how they speak."""
+"""What the commands of `ipseg` share: options, exit codes, output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg extend`.")]
-StepOf = Annotated[
-    int | None, typer.Option("--step", help="The model after this step; by default the last finished one.")
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A YAML file, a shipped recipe's name, or a run's folder.")
 ]
+StepOf = Annotated[int | None, typer.Option("--step", help="After this step; by default the last finished one.")]
 Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
 ]
-Device = Annotated[str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Device = Annotated[str | None, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
 
 
 def _allow_code(value: bool) -> None:
@@ -114,6 +116,11 @@ def show(thing: RenderableType) -> None:
     if not console.is_terminal:
         console.width = 120  # a pipe has no width, and 80 characters would fold what a log can well hold
     console.print(thing)
+
+
+def with_device(changes: Sequence[str] | None, device: str | None) -> list[str]:
+    """`--set` with `--device`, which is the recipe's setting `device`."""
+    return [*(changes or ()), *([] if device is None else [f"device={device}"])]
 
 
 def example(*lines: str) -> str:

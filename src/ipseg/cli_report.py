@@ -55,5 +55,5 @@ def report(
     """Write one HTML page about runs. Results first, then predictions, settings last. It works offline."""
     from ipseg.apps.report import report as write_report
 
-    write_report(runs, out, title=title, images=gallery, device=device, say=lambda text: say(text, err=True))
+    write_report(runs, out, title=title, images=gallery, device=device or "auto", say=lambda text: say(text, err=True))
     say(f"written: {out}")

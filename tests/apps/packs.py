@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ipseg.apps.apply import apply_pack
+from ipseg.apps.pack import apply_pack
 from ipseg.errors import UserError
 
 Change = Callable[[dict[str, bytes], dict[str, Any]], None]

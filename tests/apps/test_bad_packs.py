@@ -12,7 +12,7 @@ import torch
 from packs import Change, refused
 
 from commands import fails
-from ipseg.apps.apply import apply_pack
+from ipseg.apps.pack import apply_pack
 from ipseg.errors import UserError
 from ipseg.training.tensors import load_tensors, save_tensors
 

@@ -55,7 +55,7 @@ def test_the_json_is_a_step_of_the_results(tiny_run):
 
 def test_the_tables_name_every_class_and_group(tiny_run):
     output = call("evaluate", tiny_run).output
-    assert all(word in output for word in ("background", "horse", "mIoU all", "posterior", "8 pictures"))
+    assert all(word in output for word in ("background", "horse", "mIoU all", "posterior", "8 images"))
 
 
 def test_the_result_is_written_on_request_but_never_into_the_run(tiny_run, tmp_path):
@@ -64,7 +64,7 @@ def test_the_result_is_written_on_request_but_never_into_the_run(tiny_run, tmp_p
     before = files(tiny_run)
     refused = call("evaluate", tiny_run, "--out", tiny_run / "results.json")
     assert refused.exit_code == 2
-    assert "lies in the run" in refused.stderr
+    assert "inside the run directory" in refused.stderr
     assert call("evaluate", tiny_run, "--out", tmp_path / "no" / "where.json").exit_code == 2
     assert files(tiny_run) == before
 

@@ -180,7 +180,7 @@ def test_a_wrong_call_is_refused_and_nothing_is_written(tiny_run, photo, monkeyp
 
 def test_nothing_is_drawn_into_the_run(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
-    assert "lies in the run" in fails("explain", run, "val/000001", "--out", run / "new" / "why.png")
+    assert "inside the run directory" in fails("explain", run, "val/000001", "--out", run / "new" / "why.png")
     assert not (run / "new").exists()
 
 

@@ -13,11 +13,11 @@ from PIL import Image
 
 import ipseg
 from commands import call
-from ipseg.apps import extend_plan, extend_report
+from ipseg.apps import extend as extending
+from ipseg.apps import extend_report
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.apps.extend import extend
 from ipseg.apps.extend_report import extension_lines, on_validation
-from ipseg.apps.model import load_model
 from ipseg.data.dataset import EmptyDataset
 from ipseg.data.memory import load_memory
 from ipseg.evaluation.results import RunResult
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_new_run_knows_the_old_classes_and_the_new_one(extended):
-    model = load_model(extended / "run")
+    model = ipseg.load(extended / "run")
     assert model.classes == ("background", "red", "green", "sheep")
     assert model.step == 2
     assert RunResult.read(extended / "run" / "results.json").complete
@@ -76,7 +76,7 @@ def test_what_became_of_the_old_classes_is_written_and_said(extended):
     report = json.loads((extended / "run" / "extend.json").read_text())
     assert (report["old"], report["new"]) == (["red", "green"], ["sheep"])
     memory, validation = report["memory"], report["validation"]
-    assert memory["pictures"] == 4
+    assert memory["images"] == 4
     assert set(memory["classes"]) == {"red", "green"}
     assert set(memory["image_accuracy"]) == {"before", "after"}
     assert validation["not_annotated"] == ["green"]
@@ -99,7 +99,7 @@ def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(ex
     report = extend(extended / "base", extended / "new", ["sheep"], tmp_path / "run", val=old, quiet=True)
     assert report["validation"]["new"] is None
     recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2].iou["sheep"]
-    said = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation pictures of the new data"
+    said = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation images of the new data"
     assert extension_lines(report)[-1] == said
 
 
@@ -115,7 +115,7 @@ def test_a_model_that_has_not_changed_has_kept_everything(extended):
 
     from ipseg.apps.extend_report import on_memory
 
-    method = load_model(extended / "base", device="cpu").method
+    method = ipseg.load(extended / "base", device="cpu").method
     memory = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
     found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"), quiet=True)
     assert found["image_accuracy"]["before"] == found["image_accuracy"]["after"]
@@ -201,7 +201,7 @@ def test_other_kinds_of_data_teach_a_class_too(extended, tmp_path, kind):
     words = ["--data", data, "--format", kind, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
     done = call("extend", extended / "base", *words)
     assert done.exit_code == 0, done.output
-    assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep")
+    assert ipseg.load(tmp_path / "run").classes[1:] == ("red", "green", "sheep")
     report = json.loads((tmp_path / "run" / "extend.json").read_text())
     assert report["validation"]["iou"]["sheep"]["after"] is not None
     assert report["validation"]["not_annotated"] == (["red", "green"] if kind == "voc" else ["green"])
@@ -213,7 +213,7 @@ def test_one_more_and_one_more_again(extended, tmp_path):
         extended / "run", extended / "new", "goat", tmp_path / "third", val=extended / "new", quiet=True
     )
     assert result["old"] == ["red", "green", "sheep"]
-    assert load_model(tmp_path / "third").classes[1:] == ("red", "green", "sheep", "goat")
+    assert ipseg.load(tmp_path / "third").classes[1:] == ("red", "green", "sheep", "goat")
     assert contents(extended / "run") == before
 
 
@@ -221,8 +221,8 @@ def test_of_the_old_runs_data_the_validation_pictures_are_measured(names_only, m
     """Given as --val, for it is the one folder that annotates the old classes; eight of ten were learned from."""
     new = make_folder_data("new", classes=("sheep",), count=6)
     report = extend(names_only, new, ["sheep"], tmp_path / "run", val=tmp_path / "old", quiet=True)
-    assert (report["validation"]["pictures"], report["validation"]["own_split"]) == (2, True)
-    assert any("on 2 validation pictures" in line for line in extension_lines(report))
+    assert (report["validation"]["images"], report["validation"]["own_split"]) == (2, True)
+    assert any("on 2 validation images" in line for line in extension_lines(report))
 
 
 def test_pictures_of_another_folder_are_not_called_validation_pictures(extended, make_folder_data, tmp_path):
@@ -230,8 +230,8 @@ def test_pictures_of_another_folder_are_not_called_validation_pictures(extended,
     words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--val", other]
     done = call(*words, "--out", tmp_path / "run", "--quiet")
     assert done.exit_code == 0, done.output
-    assert "on 6 pictures of --val" in done.output
-    assert "validation pictures" not in done.output
+    assert "on 6 images of --val" in done.output
+    assert "validation images" not in done.output
 
 
 def test_what_is_held_out_of_the_new_data_is_measured_and_not_learned(extended, tmp_path):
@@ -240,7 +240,7 @@ def test_what_is_held_out_of_the_new_data_is_measured_and_not_learned(extended, 
     recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2]
     assert evaluate_again(tmp_path / "run", quiet=True) == recorded
     before = json.loads((extended / "run" / "extend.json").read_text())
-    assert report["pictures"] < before["pictures"]
+    assert report["images"] < before["images"]
 
 
 def test_a_class_whose_name_has_a_comma_can_be_learned(extended, tmp_path):
@@ -249,7 +249,7 @@ def test_a_class_whose_name_has_a_comma_can_be_learned(extended, tmp_path):
     words = ["--data", new, "--classes", "sheep, shorn", "--out", tmp_path / "run", "--quiet"]
     done = call("extend", extended / "base", *words)
     assert done.exit_code == 0, done.output
-    assert load_model(tmp_path / "run").classes[1:] == ("red", "green", "sheep, shorn")
+    assert ipseg.load(tmp_path / "run").classes[1:] == ("red", "green", "sheep, shorn")
 
 
 # ---- long enough ----------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def later_epochs(run: Path) -> float | None:
 
 def test_few_pictures_are_learned_for_long_enough_and_that_is_said(extended, tmp_path, monkeypatch):
     """Three of the new pictures hold sheep: in batches of four the run's one epoch is a single iteration."""
-    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 6)
+    monkeypatch.setattr(extending, "MIN_ITERATIONS", 6)
     words = [
         "extend",
         extended / "base",
@@ -280,14 +280,14 @@ def test_few_pictures_are_learned_for_long_enough_and_that_is_said(extended, tmp
     assert last["iteration"] == last["of"] >= 6
     assert f"are too few. training.later_epochs is {later_epochs(tmp_path / 'run'):g} now" in done.stderr
     shutil.rmtree(tmp_path / "run" / "step_02")
-    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 9)  # of another release, say: it goes on as it began
+    monkeypatch.setattr(extending, "MIN_ITERATIONS", 9)  # of another release, say: it goes on as it began
     again = call(*words, "--resume")
     assert again.exit_code == 0, again.output
     assert "too few" not in again.stderr
 
 
 def test_epochs_that_were_chosen_stay_and_are_warned_of(extended, tmp_path, monkeypatch):
-    monkeypatch.setattr(extend_plan, "LEAST_ITERATIONS", 200)
+    monkeypatch.setattr(extending, "MIN_ITERATIONS", 200)
     words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
     done = call(*words, "--quiet", "--set", "training.later_epochs=1")
     assert done.exit_code == 0, done.output
@@ -296,7 +296,7 @@ def test_epochs_that_were_chosen_stay_and_are_warned_of(extended, tmp_path, monk
 
 
 def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_handed_on(extended, tmp_path, monkeypatch):
-    monkeypatch.setattr(extend_report, "LEAST_IOU", 1.01)
+    monkeypatch.setattr(extend_report, "MIN_IOU", 1.01)
     done = call(
         "extend",
         extended / "base",

@@ -36,7 +36,7 @@ def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only
     assert not (tmp_path / "run").exists()
     done = call(*words, "--no-memory")
     assert done.exit_code == 0, done.output
-    assert "no remembered picture" in done.output
+    assert "no image in the memory" in done.output
     assert json.loads((tmp_path / "run" / "extend.json").read_text())["memory"] is None
 
 

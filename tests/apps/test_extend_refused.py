@@ -212,7 +212,7 @@ def test_a_run_that_is_not_finished_is_sent_back(extended, tmp_path):
 
 @pytest.mark.parametrize("out", ["base", "base/inside", "."])
 def test_the_new_run_lies_apart_from_the_old_one(extended, out):
-    with pytest.raises(UserError, match="lie in each other"):
+    with pytest.raises(UserError, match="must not be inside"):
         extend(extended / "base", extended / "new", ["sheep"], extended / out)
 
 

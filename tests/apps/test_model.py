@@ -133,14 +133,14 @@ def test_exif_rotation_is_honored_in_files_and_pillow_images(model, tmp_path):
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8), 7])
 def test_what_is_no_picture_is_told(model, wrong):
-    with pytest.raises(UserError, match="a picture is"):
+    with pytest.raises(UserError, match="an image is"):
         model.predict(wrong)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "F"])
 @pytest.mark.parametrize("size", [(0, 0), (4, 0)])
 def test_a_pillow_image_without_pixels_is_told(model, mode, size):
-    with pytest.raises(UserError, match=rf"a picture is at least 1 x 1; this Pillow image is {size[0]} x 0"):
+    with pytest.raises(UserError, match=rf"an image is at least 1 x 1; this Pillow image is {size[0]} x 0"):
         model.predict(Image.new(mode, size))
 
 

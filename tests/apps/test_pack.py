@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from packs import refused
 
+import ipseg
 from commands import call, fails
-from ipseg.apps.apply import apply_pack
 from ipseg.apps.extend import extend
-from ipseg.apps.model import load_model
-from ipseg.apps.pack import pack
+from ipseg.apps.pack import apply_pack, pack
 from ipseg.errors import UserError
 from ipseg.files import TEMPORARIES, lock
 from ipseg.training.experiment import run
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.slow
 def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(extended, packed, tmp_path):
     shutil.copytree(extended / "base", tmp_path / "elsewhere")
     apply_pack(packed, tmp_path / "elsewhere", tmp_path / "upgraded")
-    ours, theirs = load_model(tmp_path / "upgraded"), load_model(extended / "run")
+    ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(extended / "run")
     assert ours.classes == theirs.classes
     for picture in (extended / "new" / "images").iterdir():
         one, other = ours.predict(picture), theirs.predict(picture)
@@ -45,7 +44,7 @@ def test_a_posterior_of_sums_learns_one_more_class_and_travels(extended, make_fo
     new = make_folder_data("new", classes=("goat", "sheep", "red"), count=9)
     extend(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
     apply_pack(pack(tmp_path / "run", 2, tmp_path / "sheep.zip").path, tmp_path / "base", tmp_path / "upgraded")
-    ours, theirs = load_model(tmp_path / "upgraded"), load_model(tmp_path / "run")
+    ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(tmp_path / "run")
     for picture in (new / "images").iterdir():
         said = ours.predict(picture)
         assert np.array_equal(said.scores, theirs.predict(picture).scores)
@@ -93,7 +92,7 @@ def test_the_memory_stays_at_home_on_request(extended, tmp_path):
     with zipfile.ZipFile(path) as archive:
         assert sorted(archive.namelist()) == ["manifest.json", "step.json", "weights.safetensors"]
     apply_pack(path, extended / "base", tmp_path / "upgraded")
-    assert load_model(tmp_path / "upgraded").classes[-1] == "sheep"
+    assert ipseg.load(tmp_path / "upgraded").classes[-1] == "sheep"
     words = [
         "extend",
         tmp_path / "upgraded",
@@ -112,7 +111,7 @@ def test_an_old_step_can_be_packed_too(extended, tmp_path):
     shutil.copytree(extended / "base", tmp_path / "first")
     shutil.rmtree(tmp_path / "first" / "step_01")
     apply_pack(path, tmp_path / "first", tmp_path / "both")
-    assert load_model(tmp_path / "both").classes == ("background", "red", "green")
+    assert ipseg.load(tmp_path / "both").classes == ("background", "red", "green")
 
 
 @pytest.mark.parametrize(("step", "said"), [("0", "base itself"), ("7", "no step 7")])

@@ -205,7 +205,7 @@ def test_nothing_is_written_into_the_run(tiny_run, tmp_path, place):
     shutil.copytree(tiny_run, tmp_path / "run")
     before = written(tmp_path / "run")
     said = fails("predict", tmp_path / "run", picture(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
-    assert "lies in the run" in said
+    assert "inside the run directory" in said
     assert written(tmp_path / "run") == before
 
 

@@ -28,9 +28,9 @@ import forked
 from good import make
 
 from fuzz import MEMORY, SECONDS, copy_changed
-from ipseg.apps.apply import apply_pack
 from ipseg.apps.compare import compare
 from ipseg.apps.memory_report import memory_report
+from ipseg.apps.pack import apply_pack
 from ipseg.apps.sweep import Sweep
 from ipseg.config import to_yaml
 from ipseg.data.coco import CocoConfig

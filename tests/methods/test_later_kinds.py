@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from ipseg.apps.model import as_tensor, load_model
+import ipseg
+from ipseg.apps.model import as_tensor
 from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
@@ -95,7 +96,7 @@ def test_it_learns_every_step_through_the_engine_that_runs_ours(run):
 @every_kind
 def test_a_model_read_from_disk_says_of_a_photograph_what_the_live_one_said(run):
     for step in STEPS:
-        again = load_model(run.path, step, device="cpu").predict(PHOTOGRAPH)
+        again = ipseg.load(run.path, step, device="cpu").predict(PHOTOGRAPH)
         assert np.array_equal(again.labels, run.said[step].argmax(0))
         assert np.allclose(again.scores, run.said[step], atol=1e-6)
 
@@ -207,7 +208,7 @@ def test_branches_that_are_built_too_early_train_but_are_refused_when_they_are_r
     monkeypatch.setattr(kinds.Rebuilt, "prepare", lambda *_: None)
     experiment.run(recipe_of("Rebuilt"), tmp_path / "run", quiet=True)
     with pytest.raises(UserError, match="the weights do not fit the recipe's network"):
-        load_model(tmp_path / "run", step=1, device="cpu")
+        ipseg.load(tmp_path / "run", step=1, device="cpu")
 
 
 @on("run", ["Prototypes"], indirect=True)
@@ -232,7 +233,7 @@ def test_a_prototype_is_the_mean_over_one_pass_with_the_trained_network(scenario
 
 @on("run", ["Proposals"], indirect=True)
 def test_all_pixels_of_a_region_have_one_label_and_the_proposer_never_learns(run):
-    method = load_model(run.path, device="cpu").method
+    method = ipseg.load(run.path, device="cpu").method
     image = as_tensor(PHOTOGRAPH, torch.device("cpu"))
     regions = method.network.proposer(image, torch.tensor([[0.0, 0.0, 41.0, 70.0]]))
     labels = method.predict(image).labels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -360,6 +361,21 @@ def test_no_network_is_told_with_what_to_do(monkeypatch):
     monkeypatch.setattr("timm.models._builder.load_pretrained", offline)
     with pytest.raises(UserError, match=r"resnet10t cannot be downloaded \(cannot find.*files\).*be a file, or none"):
         BackboneConfig(name=NAME, weights="imagenet").build()
+
+
+def test_without_a_network_a_file_that_is_not_cached_is_said_at_once(monkeypatch, tmp_path):
+    def unreachable(*_args, **_options):
+        raise OSError(101, "Network is unreachable")
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("waits for another try"))
+    with pytest.raises(UserError, match=r"resnet10t cannot be downloaded .* be a file, or none"):
+        BackboneConfig(name=NAME, weights="imagenet").build()
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 @pytest.mark.parametrize("path", shipped_recipes(), ids=lambda path: path.stem)

@@ -187,5 +187,5 @@ def test_data_that_must_not_be_written_is_answered_with_another_place(bare, monk
 def test_a_dry_run_says_where_saliency_comes_from(bare, tiny_settings, setting, said):
     data = {"name": "folder", "path": str(bare), "saliency": setting}
     method = {"name": "ipseg", "variant": "official"}
-    plan = describe_plan(make_recipe(tiny_settings | {"data": data, "method": method}), bare / "run").text
+    plan = describe_plan(make_recipe(tiny_settings | {"data": data, "method": method}), bare / "run")[0]
     assert f"# Saliency: {said}" in plan

@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import nn
 
-from ipseg.apps.model import load_model
+import ipseg
 from ipseg.errors import UserError
 from ipseg.training import experiment
 from ipseg.training import folder as module
@@ -197,4 +197,4 @@ def test_weights_of_another_kind_are_refused(tiny_run, tmp_path, change, told):
     name = next(name for name in tensors if name.endswith("classifier.weight"))
     save_tensors(path, tensors | {name: change(tensors[name])}, facts)
     with pytest.raises(UserError, match=f"the weights do not fit the recipe's network.*{name}.*{told}"):
-        load_model(mine)
+        ipseg.load(mine)

@@ -1,10 +1,10 @@
-"""What a recipe costs: parameters, multiply-adds and, on a GPU, speed and memory, step by step."""
+"""Parameters, multiply-adds and, on a GPU, throughput and memory of every step of a recipe."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,54 +33,30 @@ WARM_UP, TIMED = 5, 10
 """Rounds before a speed is measured, enough to record an iteration (`training.graphs`), and while it is."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """How fast, in pictures a second, and how much memory at most, in bytes."""
-
-    rate: float | None = None
-    memory: int | None = None
-
-
-_NO_GPU = (Speed(), Speed())
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepCost:
-    """The model after a step, and its training in that step. What only a GPU can tell is null elsewhere."""
-
-    step: int
-    parameters: int
-    trainable: int
-    """Parameters that learn in this step."""
-    macs: int
-    """Multiply-adds of labeling one picture."""
-    fps: float | None
-    """Pictures labeled in a second, one at a time."""
-    inference_memory: int | None
-    """Bytes on the GPU, weights included."""
-    training_images_a_second: float | None
-    training_memory: int | None
-
-
 def cost(recipe: Recipe, size: int, device: torch.device, run: RunFolder | None = None) -> dict[str, Any]:
-    """The costs of every step of a recipe, or of a run with its recipe. Neither data nor weights are needed."""
+    """The costs of every step of a recipe, or of a run with its recipe. Neither data nor weights are needed.
+
+    Speed and memory are measured on a GPU alone; elsewhere they are null.
+    """
     require_between("--size", size, 32, 8192)
-    scenario = scenario_of(recipe, run)
-    counted = _count(recipe, scenario, size)
-    speeds = _measure(recipe, scenario, size, device) if device.type == "cuda" else [_NO_GPU] * len(counted)
-    steps = [
-        StepCost(
-            step=index,
-            **counts,
-            fps=inference.rate,
-            inference_memory=inference.memory,
-            training_images_a_second=training.rate,
-            training_memory=training.memory,
-        )
-        for index, (counts, (inference, training)) in enumerate(zip(counted, speeds, strict=True))
-    ]
+    set_deterministic(wanted=recipe.deterministic)  # as a run would
+    counted, timed = (recipe.method.build(recipe.model, pretrained=False) for _ in range(2))
+    steps: list[dict[str, Any]] = []
+    for step in scenario_of(recipe, run).steps:
+        counted.begin_step(step)
+        steps.append({"step": step.index, **count(counted, size)})
+        inference, training = Speed(), Speed()
+        if device.type == "cuda":
+            timed.begin_step(step)
+            inference, training = measure(timed, recipe, step, size, device)
+        steps[-1] |= {
+            "fps": inference.rate,
+            "inference_memory": inference.memory,
+            "training_images_a_second": training.rate,
+            "training_memory": training.memory,
+        }
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return {"recipe": recipe.name, "size": size, "device": name, "steps": [asdict(step) for step in steps]}
+    return {"recipe": recipe.name, "size": size, "device": name, "steps": steps}
 
 
 def run_at(given: str) -> RunFolder | None:
@@ -105,56 +81,43 @@ def scenario_of(recipe: Recipe, run: RunFolder | None = None) -> Scenario:
     return recipe.scenario.build(splits.name, splits.classes)
 
 
-def _count(recipe: Recipe, scenario: Scenario, size: int) -> list[dict[str, int]]:
-    """Parameters and multiply-adds, on fake tensors, which have a shape but no values: nothing is computed."""
-    method = recipe.method.build(recipe.model, pretrained=False)
-    counts = []
-    for step in scenario.steps:
-        method.begin_step(step)
-        learning = {id(p): p.numel() for group in method.parameter_groups() for p in group.parameters}
-        # Attention as plain products: torch does not count its fused form on the CPU.
-        plain = sdpa_kernel(SDPBackend.MATH)
-        with plain, FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
-            method.predict(torch.zeros(1, 3, size, size))
-        counts.append(
-            {
-                "parameters": count_parameters(method.network),
-                "trainable": sum(learning.values()),
-                "macs": counter.get_total_flops() // 2,  # torch counts a multiply-add as two operations
-            }
-        )
-    return counts
+def count(method: Method, size: int) -> dict[str, int]:
+    """Parameters, those that learn, and multiply-adds of an image, on fake tensors: nothing is computed."""
+    trainable = {id(p): p.numel() for group in method.parameter_groups() for p in group.parameters}
+    # Attention as plain products: torch does not count its fused form on the CPU.
+    plain = sdpa_kernel(SDPBackend.MATH)
+    with plain, FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
+        method.predict(torch.zeros(1, 3, size, size))
+    return {
+        "parameters": count_parameters(method.network),
+        "trainable": sum(trainable.values()),
+        "macs": counter.get_total_flops() // 2,  # torch counts a multiply-add as two operations
+    }
 
 
-def _measure(recipe: Recipe, scenario: Scenario, size: int, device: torch.device) -> list[tuple[Speed, Speed]]:
-    """Speed and memory of every step: labeling one picture, and an iteration of training."""
-    set_deterministic(wanted=recipe.deterministic)  # as a run would
-    method = recipe.method.build(recipe.model, pretrained=False)
-    speeds = []
-    for step in scenario.steps:
-        method.begin_step(step)
-        method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        speeds.append((_inference(method, size, device), _training(method, recipe, step, device)))
-    return speeds
+@dataclass(frozen=True)
+class Speed:
+    """Images a second, and the peak of memory in bytes, weights included."""
+
+    rate: float | None = None
+    memory: int | None = None
 
 
-def _inference(method: Method, size: int, device: torch.device) -> Speed:
-    picture = torch.rand(1, 3, size, size, device=device)
-    return _time(lambda: method.predict(picture), 1, device)
-
-
-def _training(method: Method, recipe: Recipe, step: Step, device: torch.device) -> Speed:
+def measure(method: Method, recipe: Recipe, step: Step, size: int, device: torch.device) -> tuple[Speed, Speed]:
+    """Speed and memory of labeling one image, and of an iteration of training."""
+    method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    image = torch.rand(1, 3, size, size, device=device)
+    inference = _time(lambda: method.predict(image), 1, device)
     config = recipe.training
-    plan = method.plan(config.batch_size, recipe.memory.size if step.index else 0)
-    batch = made_up(plan, config.crop, step, device)
+    batch = made_up(method.plan(config.batch_size, recipe.memory.size if step.index else 0), config.crop, step, device)
     iterate = Iteration(method, config)
-    learn = CudaGraphIteration(iterate) if config.graphs else iterate
-    speed = _time(lambda: learn(batch), config.batch_size, device)
+    work = CudaGraphIteration(iterate) if config.graphs else iterate
+    training = _time(lambda: work(batch), config.batch_size, device)
     iterate.optimizer.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
-    return speed
+    return inference, training
 
 
-def _time(work: Callable[[], object], pictures: int, device: torch.device) -> Speed:
+def _time(work: Callable[[], object], images: int, device: torch.device) -> Speed:
     gpu = device.type == "cuda"
     for _ in range(WARM_UP):
         work()
@@ -166,7 +129,7 @@ def _time(work: Callable[[], object], pictures: int, device: torch.device) -> Sp
         work()
     if gpu:
         torch.cuda.synchronize(device)
-    rate = TIMED * pictures / (time.perf_counter() - began)
+    rate = TIMED * images / (time.perf_counter() - began)
     return Speed(rate=round(rate, 2), memory=torch.cuda.max_memory_allocated(device) if gpu else None)
 
 
@@ -192,9 +155,9 @@ def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) 
 
 
 def cost_table(report: dict[str, Any]) -> Table:
-    """The report for a person."""
-    table = Table(title=f"{report['recipe']} · {report['size']} pixels · {report['device']}", box=box.SIMPLE_HEAD)
-    table.title_justify = "left"
+    """One line a step."""
+    title = f"{report['recipe']} · {report['size']} pixels · {report['device']}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in ("step", "parameters", "learning", "multiply-adds", "fps", "memory", "training img/s", "memory"):
         table.add_column(column, justify="right", no_wrap=True)
     for step in report["steps"]:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THING, Panel, Sheet, head_rows
-from ipseg.apps.model import Model, as_array, as_tensor, finished_step, restored
+from ipseg.apps.model import Model, as_array, as_tensor
 from ipseg.apps.predict import stamp
+from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits, require_same_size
 from ipseg.errors import UserError
 from ipseg.files import replacing, require_output
@@ -21,9 +22,6 @@ from ipseg.methods.ipseg_lda import IPSegLDAConfig
 from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_labels
 from ipseg.models.network import Network, logits_of
 from ipseg.report.figures import styled
-from ipseg.training.folder import RunFolder
-from ipseg.training.recipe import make_recipe
-from ipseg.training.system import choose_device
 
 DRAWN_BY = "ipseg explain"
 """What a sheet's file says about itself."""
@@ -41,21 +39,20 @@ class Sample:
 
 def explain(run: Path, image: str, *, step: int | None = None, device: str = "auto") -> Sheet:
     """The sheet for an image file, or an image of the run's data, after a step."""
-    folder = RunFolder.open(run)
-    recipe = make_recipe(folder.settings())
-    config: object = recipe.method
+    opened = Run.open(run)
+    config: object = opened.recipe.method
     if not isinstance(config, IPSegConfig | IPSegLDAConfig):
-        raise UserError(f"explain draws what IPSeg does; {run} is a run of the method {recipe.method.name}.")
-    chosen, scenario, place = finished_step(folder, step), folder.scenario(recipe), choose_device(device)
+        raise UserError(f"explain draws what IPSeg does; {run} is a run of the method {opened.recipe.method.name}.")
+    chosen, scenario = opened.step(step).index, opened.scenario
     path = Path(image)
-    sample = Sample(path.name, as_array(path)) if path.is_file() else find_sample(recipe.splits(), image)
-    model = restored(folder, recipe, scenario, chosen, place)
+    sample = Sample(path.name, as_array(path)) if path.is_file() else find_sample(opened.recipe.splits(), image)
+    model = opened.model(chosen, device)
     rows: dict[str, list[Panel]] = {"image": [Panel("image x")]}
     notes = []
     if sample.mask is None:
         notes.append("The label maps are left out: they need an image of the run's data.")
     else:
-        previous = restored(folder, recipe, scenario, chosen - 1, place) if chosen else None
+        previous = opened.model(chosen - 1, device) if chosen else None
         given, made = label_panels(sample, config, model, previous)
         rows["image"] += given
         rows[f"labels of step {chosen}"] = made

@@ -1,30 +1,55 @@
-"""One more class: a finished run and a few pictures of something new give a run that knows it too.
+"""Add classes to a finished run, from images of the new classes alone.
 
-The new run is the old one's steps and one more, learned from the new data alone: its recipe names that data, and lists
-the classes of every step (`scenario.steps`). What is left of the old data is the memory, which moves in with copies.
+The extended run has the old run's steps and one more, learned from the new data: its recipe names that data, and lists
+the classes of every step (`scenario.steps`). Of the old data it has the memory, which moves in with copies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.extend_plan import Plan, make_plan, require_free, require_learnable, require_own_data, validation
-from ipseg.apps.extend_report import measure_extension
-from ipseg.data.dataset import EmptyDataset
+import torch
+
+from ipseg.apps.evaluate import evaluation_source
+from ipseg.apps.extend_report import compare_last_steps
+from ipseg.apps.run import Run, require_apart
+from ipseg.config import override
+from ipseg.data.dataset import DatasetSplits, EmptyDataset
 from ipseg.data.memory import ReplayMemory, load_memory, move_memory
+from ipseg.data.registry import data_config
 from ipseg.data.step_dataset import StepDataset
-from ipseg.errors import UserError
+from ipseg.errors import UserError, unknown
 from ipseg.files import whole_or_nothing, write_json
 from ipseg.progress import silence
-from ipseg.training.experiment import run as run_recipe
+from ipseg.scenario.split import EXTENDED
+from ipseg.training.experiment import run as train
 from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
-from ipseg.training.recipe import make_recipe
+from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.setup import data_facts
+from ipseg.training.system import choose_device
 
 VERSION = 1
+SETTINGS = ("name", "seed", "device", "deterministic")
+SECTIONS = ("data", "method", "memory", "training", "evaluation")
+FIXED = (
+    "data.name",
+    "data.path",
+    "method.name",
+    "method.decoupling",
+    "method.image_posterior",
+    "method.frozen_backbone",
+    "method.head",
+    "memory.store",
+)
+"""What `--set` may change, and what in these sections it may not: the old steps and the memory depend on it."""
+
+MIN_ITERATIONS = 200
+"""Of the new step. Epochs that were right for thousands of images are a handful of iterations for twenty."""
 
 
 def extend(
@@ -41,87 +66,217 @@ def extend(
     quiet: bool = False,
     warn: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Learn new classes on top of a finished run, in a run of its own. Returns what extend.json holds.
+    """Learn new classes on top of a finished run, in a run of its own. Returns the content of extend.json.
 
-    classes: a list of names, or a text with commas between them. warn: gets what a person should know beforehand.
+    classes: a list of names, or a text with commas between them. warn: gets notes about the settings beforehand.
     """
     require_apart(out, run)
     for assignment in assignments:
-        require_free(assignment)
+        require_changeable(assignment)
     with silence(wanted=quiet):
-        goes_on = resume and (out / "run.json").is_file()
-        begun = RunFolder.open(out) if goes_on else None
-        plan = make_plan(RunFolder.open(run), data, classes, data_format, assignments, begun)
-        if plan.note:
-            warn(plan.note)
-        folder = RunFolder.check(out, plan.recipe, resume=goes_on)
-        measured_on, own = validation(plan, val)
-        if goes_on:
-            require_own_data(plan, folder)
+        base = Run.open(run)
+        begun = RunFolder.open(out) if resume and (out / "run.json").is_file() else None
+        recipe = extended_recipe(base, data, classes, data_format, assignments)
+        splits = recipe.splits()  # without what is held out
+        scenario = recipe.scenario.build(splits.name, splits.classes)
+        step = scenario.steps[-1]
+        images = len(StepDataset(splits.train, scenario, step))  # raises where no image holds a new class
+        recipe, note = with_enough_iterations(recipe, step.index, images, assignments, begun)
+        if note:
+            warn(note)
+        new = Run(RunFolder.check(out, recipe, resume=begun is not None), recipe, scenario)
+        measured, own_split = (splits, True) if val is None else evaluation_source(val, new, base)
+        if begun:
+            require_same_data(new)
         else:
-            require_learnable(plan)
-            begin(plan, out, memory=memory)
-        run_recipe(plan.recipe, out, resume=True, splits=plan.splits, quiet=quiet)
-        extension = measure_extension(folder, plan.recipe, plan.scenario, measured_on, own_split=own, quiet=quiet)
-    report = {
-        "version": VERSION,
-        "from": str(run),
-        "new": list(plan.scenario.steps[-1].new),
-        "old": list(plan.scenario.steps[-1].old),
-        "pictures": len(StepDataset(plan.splits.train, plan.scenario, plan.scenario.steps[-1])),
-        **extension,
-    }
-    write_json(out / "extend.json", report)
-    return report
+            require_learnable(new, base)
+            create(new, base, splits, memory=memory)
+        train(recipe, out, resume=True, splits=splits, quiet=quiet)
+        comparison = compare_last_steps(new, measured, own_split=own_split, quiet=quiet)
+    report = {"version": VERSION, "from": str(run), "new": list(step.new), "old": list(step.old), "images": images}
+    write_json(out / "extend.json", report | comparison)
+    return report | comparison
 
 
-def require_apart(out: Path, run: Path) -> None:
-    """Raise if writing `out` would touch the run."""
-    ours, theirs = out.resolve(), run.resolve()
-    if ours == theirs or theirs in ours.parents or ours in theirs.parents:
+# ---- the recipe -------------------------------------------------------------------------------------------------
+
+
+def extended_recipe(
+    base: Run, data: Path, classes: str | Sequence[str], data_format: str, assignments: Sequence[str]
+) -> Recipe:
+    """The old recipe with the new data, one more step, and a memory of copies: names would be of several data sets."""
+    path, known = base.folder.path, base.scenario
+    if base.folder.finished() < len(known.steps):
         raise UserError(
-            f"--out {out} and the run {run} lie in each other; the run stays as it is. Choose another --out."
+            f"{path} has finished {base.folder.finished()} of {len(known.steps)} steps. "
+            f"Resume it first: ipseg train {path} --resume"
         )
+    if oracle := base.recipe.oracle():
+        raise UserError(
+            f"{path} sees labels that a step must not see ({', '.join(oracle)}); of old images there are none here. "
+            "An upper bound cannot learn one more class."
+        )
+    section = {"name": data_format, "path": str(data)}
+    of_data = [assignment for assignment in assignments if _key(assignment).startswith("data.")]
+    offered = data_config(override({"data": section}, of_data)["data"]).build().classes
+    names = new_classes(classes, offered, base, data)
+    settings = base.folder.settings()
+    scenario = {
+        "name": EXTENDED,
+        "setting": known.setting,
+        "unseen": known.unseen,
+        "steps": [*(list(step.new) for step in known.steps), names],
+    }
+    changed = settings | {
+        "name": "+".join([base.recipe.name or base.recipe.method.name, *names]),
+        "data": section,
+        "scenario": scenario,
+        "memory": settings["memory"] | {"store": "copy"},
+        "init": None,
+    }
+    recipe = make_recipe(override(changed, assignments))
+    if oracle := list(recipe.method.oracle()):
+        raise UserError(
+            f"--set {', '.join(oracle)}: that takes annotations of old classes, and {data} need not have them. "
+            "An upper bound cannot learn one more class; leave the setting as it was."
+        )
+    return recipe
+
+
+def new_classes(classes: str | Sequence[str], offered: Sequence[str], base: Run, data: Path) -> list[str]:
+    """The names of the new classes; a text that is a class's name with its commas means that one.
+
+    Raise unless the data has them and the run does not.
+    """
+    if not isinstance(classes, str):
+        names = list(classes)
+    elif classes.strip() in offered:
+        names = [classes.strip()]
+    else:
+        names = [name.strip() for name in classes.split(",") if name.strip()]
+    run, known = base.folder.path, base.scenario.order
+    new = [name for name in offered if name not in known]
+    valid = f"New in {data}: {', '.join(new) or 'none'}."
+    if not names:
+        raise UserError(f"--classes names no class. {valid}")
+    if len(set(names)) < len(names):
+        raise UserError(f"--classes names a class twice: {', '.join(names)}.")
+    for name in names:
+        if name in known:
+            raise UserError(f'{run} knows "{name}" already; it knows {", ".join(known)}. {valid}')
+        if name not in offered:
+            hint = f"--classes takes classes of {data} that {run} does not know yet."
+            raise unknown("new class", name, new, hint)
+    return names
+
+
+def with_enough_iterations(
+    recipe: Recipe, step: int, images: int, assignments: Sequence[str], begun: RunFolder | None
+) -> tuple[Recipe, str]:
+    """The recipe with at least `MIN_ITERATIONS` for the step, unless its epochs were chosen; and a note about it.
+
+    A run that has begun keeps its epochs.
+    """
+
+    def with_epochs(epochs: float | None) -> Recipe:
+        return replace(recipe, training=replace(recipe.training, later_epochs=epochs))
+
+    training = recipe.training
+    iterations, batch = training.iterations(step, images), training.batch_size
+    chosen = {"training.epochs", "training.later_epochs"} & set(map(_key, assignments))
+    if begun and not chosen:
+        return with_epochs(make_recipe(begun.settings()).training.later_epochs), ""
+    if iterations >= MIN_ITERATIONS:
+        return recipe, ""
+    enough = math.ceil(MIN_ITERATIONS * batch / images)
+    given = f"{images} images in batches of {batch}, {training.at(step).epochs:g} times: {iterations} iterations"
+    if chosen:
+        return recipe, f"{given}; for {MIN_ITERATIONS} set training.later_epochs={enough}."
+    longer = with_epochs(enough)
+    now = longer.training.iterations(step, images)
+    return longer, f"{given} are too few. training.later_epochs is {enough} now, {now} iterations; --set changes it."
+
+
+def require_changeable(assignment: str) -> None:
+    """Raise if a change touches what the old steps or the memory depend on."""
+    key = _key(assignment)
+    section = key.partition(".")[0]
+    if key not in SETTINGS and ("." not in key or section not in SECTIONS or key in FIXED):
+        raise UserError(
+            f"--set {assignment}: {key} is fixed by what the run has learned. What may change: {', '.join(SETTINGS)} "
+            f"and the settings of {', '.join(SECTIONS)}, but for {', '.join(FIXED)}."
+        )
+
+
+def _key(assignment: str) -> str:
+    return assignment.partition("=")[0].strip()
 
 
 # ---- the new run ------------------------------------------------------------------------------------------------
 
 
-def begin(plan: Plan, out: Path, *, memory: bool) -> None:
-    """Lay the new run's folder out with the old steps in it: all of it, or nothing."""
-    last = plan.steps - 1
-    wanted = memory and plan.recipe.method.replays  # what no method reads is left where it is
-    remembered = (
-        inherited(plan.base, last) if wanted else ReplayMemory([], EmptyDataset(), plan.scenario.steps[last].seen)
-    )
-    with whole_or_nothing(out) as partial:
+def require_learnable(new: Run, base: Run) -> None:
+    """Raise unless the old model can be read and extended: half a new run would stand in the way of the next try."""
+    new.recipe.require_trainable()
+    choose_device(new.recipe.device)
+    base.folder.require_results()
+    method = Run(base.folder, new.recipe, new.scenario).method(new.scenario.steps[-2], torch.device("cpu"))
+    method.begin_step(new.scenario.steps[-1])
+
+
+def require_same_data(new: Run) -> None:
+    """Raise if a run that goes on has other data. Data may move, but not once nothing is left to learn from it."""
+
+    def resolved(path: str | None) -> Path | None:
+        return None if path is None else Path(path).expanduser().resolve()
+
+    path = new.folder.path
+    learned, given = new.folder.settings()["data"].get("path"), getattr(new.recipe.data, "path", None)
+    if new.folder.finished() == len(new.scenario.steps) and resolved(learned) != resolved(given):
+        raise UserError(
+            f"{path} has learned from {learned} and is finished; from --data {given} nothing would be learned. "
+            f"To measure it elsewhere keep --data {learned} and add --val DIR, or use "
+            f"`ipseg evaluate {path} --data DIR`. To learn from other data choose another --out."
+        )
+    new.folder.require_fitting(new.scenario)
+
+
+def create(new: Run, base: Run, splits: DatasetSplits, *, memory: bool) -> None:
+    """Create the new run's folder with the old steps in it: all of it, or nothing."""
+    last = new.scenario.steps[-2]
+    if memory and new.recipe.method.replays:  # a method that reads none keeps none
+        replayed = replayable_memory(base)
+    else:
+        replayed = ReplayMemory([], EmptyDataset(), last.seen)
+    with whole_or_nothing(new.folder.path) as partial:
         folder = RunFolder(partial)
-        folder.check_data(data_facts(plan.splits.train))
-        folder.create(plan.recipe, plan.scenario)
-        folder.copy_steps(plan.base, plan.steps, memory=False)
-        move_memory(remembered, folder.step(last) / "memory", [plan.splits.train, plan.splits.val])
-        folder.write_results(summarize(plan.recipe, folder, plan.scenario))
+        folder.check_data(data_facts(splits.train))
+        folder.create(new.recipe, new.scenario)
+        folder.copy_steps(base.folder, last.index + 1, memory=False)
+        move_memory(replayed, folder.step(last.index) / "memory", [splits.train, splits.val])
+        folder.write_results(summarize(new.recipe, folder, new.scenario))
 
 
-def inherited(base: RunFolder, step: int) -> ReplayMemory:
-    """What the run remembers, with its pictures: copies, or those of its data set if that is still there."""
-    place = base.step(step) / "memory"
-    without = "or learn without the memory: --no-memory. The old classes suffer then."
+def replayable_memory(base: Run) -> ReplayMemory:
+    """The memory after the last step with its images: copies, or those of its data set if that is still there."""
+    path, step = base.folder.path, base.step()
+    place = base.folder.step(step.index) / "memory"
+    without = "or extend without the memory: --no-memory. The old classes suffer then."
     if not place.is_dir():
         raise UserError(
-            f"{base.path} has no memory after step {step}: {place} is not there. It was deleted, or left out of a pack."
-            f"\nPut it back if you have it elsewhere, {without}"
+            f"{path} has no memory after step {step.index}: {place} is not there. It was deleted, or left out of a "
+            f"pack.\nPut it back if you have it elsewhere, {without}"
         )
     advice = "Put a whole copy of it in its place"
     try:
-        memory = load_memory(place, EmptyDataset())
+        memory = base.memory(step)
         if memory.without_copy():
             advice = (
                 "What has no copy in it (memory.store: path has none) needs the old data where it was. Bring it back"
             )
-            memory = load_memory(place, make_recipe(base.settings()).data.build().train)
+            memory = load_memory(place, base.recipe.data.build().train)
         for index in range(len(memory)):
             memory.sample(index)
     except UserError as error:
-        raise UserError(f"the memory of {base.path} cannot be used: {error}\n{advice}, {without}") from error
+        raise UserError(f"the memory of {path} cannot be used: {error}\n{advice}, {without}") from error
     return memory

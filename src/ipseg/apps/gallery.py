@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ipseg.apps.model import as_tensor, inference_recipe
+from ipseg.apps.model import as_tensor
+from ipseg.apps.run import inference_recipe
 from ipseg.data.dataset import DatasetSplits, require_same_size
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, TableRow

@@ -10,19 +10,18 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.apps.model import finished_step
+from ipseg.apps.run import Run
 from ipseg.data.dataset import EmptyDataset
 from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import read_json
-from ipseg.training.folder import RunFolder
 
 
 def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
     """The memory after a step, in numbers; bytes are those of the files as they lie there."""
-    folder = RunFolder.open(run)
-    index = finished_step(folder, step)
-    place = folder.step(index) / "memory"
+    opened = Run.open(run)
+    index = opened.step(step).index
+    place = opened.folder.step(index) / "memory"
     if not (place / "manifest.json").is_file():
         raise UserError(f"{run} has no memory after step {index}: it was deleted, or left out of a pack.")
     memory = load_memory(place, EmptyDataset())

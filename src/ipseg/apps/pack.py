@@ -1,28 +1,32 @@
-"""A step's files alone, as one file: it upgrades a copy of the old model elsewhere.
+"""Packs: a step's files alone, as one file that upgrades a copy of the old model elsewhere.
 
 A pack is a zip archive of plain files, none of them compressed, with a manifest: the format's version, every file with
-its size and SHA-256, and what the base it fits looks like. `apply_pack` believes none of it before it has looked.
+its size and SHA-256, and a fingerprint of the base it fits. `apply_pack` trusts none of it before it is checked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ipseg.apps.model import finished_step, require_outside
-from ipseg.apps.pack_checks import MANIFEST, VERSION, require_inside, require_memory
-from ipseg.config import to_dict
+import torch
+
+from ipseg.apps.pack_checks import MANIFEST, VERSION, opened, read_manifest, require_inside, require_memory, truncate
+from ipseg.apps.run import Run, require_apart, require_file_place
+from ipseg.config import build, to_dict
 from ipseg.data.dataset import EmptyDataset
 from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
-from ipseg.files import remove_abandoned, replacing
+from ipseg.files import remove_abandoned, replacing, whole_or_nothing
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import EXTENDED, Step
+from ipseg.scenario.split import BACKGROUND, EXTENDED, Scenario, Step
+from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.tensors import digest
@@ -31,130 +35,190 @@ SETTINGS = ("name", "method", "memory", "training", "evaluation", "seed", "deter
 """Of the recipe. Data and device are those of the machine that the pack goes to; no path of this one leaves it."""
 
 
+# ---- writing ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Packed:
-    """What was written."""
+    """A written pack. Sizes are in bytes."""
 
     path: Path
+    step: Step
     bytes: int
     weights: int
     memory: int
-    """Bytes of it."""
-    step: Step
 
 
-def pack(run: Path, step: int | None, out: Path | None = None, *, memory: bool = True) -> Packed:
+def pack(path: Path, step: int | None, out: Path | None = None, *, memory: bool = True) -> Packed:
     """Write a step's weights, measurements and, unless it shall stay here, memory into one file."""
-    folder = RunFolder.open(run)
-    recipe = make_recipe(folder.settings())
-    index = finished_step(folder, step)
+    run = Run.open(path)
+    chosen = run.step(step)
+    index, steps = chosen.index, run.scenario.steps[: chosen.index + 1]
     if index == 0:
-        raise UserError(f"step 0 of {run} is the base itself: there is no older model that it upgrades. Copy the run.")
-    out = out or Path(f"{run.resolve().name}_step_{index:02d}.zip")
-    _require_free(out, run)
-    folder.result(index)  # both raise where a file is damaged: no run would take the pack
-    folder.weights(index)
-    steps = folder.scenario(recipe).steps[: index + 1]
-    names = _files(folder.step(index), steps[index].seen if memory else None)
+        raise UserError(f"step 0 of {path} is the base itself: there is no older model that it upgrades. Copy the run.")
+    out = out or Path(f"{path.resolve().name}_step_{index:02d}.zip")
+    if out.exists():
+        raise UserError(f"--out {out} exists. Choose another name.")
+    require_file_place(out, path)
+    run.folder.result(index)  # both raise where a file is damaged: no run would take the pack
+    run.folder.weights(index)
+    folder = run.folder.step(index)
+    files = {name: _describe(folder / name) for name in _files(folder, chosen.seen if memory else None)}
     manifest: dict[str, Any] = {
         "format": "ipseg pack",
         "version": VERSION,
         "step": index,
-        "base": fingerprint(folder, recipe, steps[:index]),
+        "base": fingerprint(run, steps[:index]),
         "scenario": {
             "name": EXTENDED,
-            "setting": recipe.scenario.setting,
-            "unseen": recipe.scenario.unseen,
+            "setting": run.recipe.scenario.setting,
+            "unseen": run.recipe.scenario.unseen,
             "steps": [list(one.new) for one in steps],
         },
-        "settings": {key: value for key, value in to_dict(recipe).items() if key in SETTINGS},
-        "files": {name: _facts(folder.step(index) / name) for name in names},
+        "settings": {key: value for key, value in to_dict(run.recipe).items() if key in SETTINGS},
+        "files": files,
     }
-    remove_abandoned(out.resolve().parent, _is_pack)
+    remove_abandoned(out.resolve().parent, lambda head: head.startswith(b"PK") and MANIFEST.encode() in head[:100])
     with replacing(out) as temporary:
-        _write(temporary, folder.step(index), names, manifest)
-    sizes = {name: facts["bytes"] for name, facts in manifest["files"].items()}
-    return Packed(
-        path=out,
-        bytes=out.stat().st_size,
-        weights=sizes["weights.safetensors"],
-        memory=sum(size for name, size in sizes.items() if name.startswith("memory/")),
-        step=steps[index],
-    )
+        _write(temporary, folder, manifest)
+    of_memory = sum(facts["bytes"] for name, facts in files.items() if name.startswith("memory/"))
+    return Packed(out, chosen, out.stat().st_size, files["weights.safetensors"]["bytes"], of_memory)
 
 
-def fingerprint(folder: RunFolder, recipe: Recipe, steps: Sequence[Step]) -> dict[str, Any]:
-    """What a pack's base is known by: the weights after these steps, the network, the method and the classes."""
+def fingerprint(run: Run, steps: Sequence[Step]) -> dict[str, Any]:
+    """Identifies a pack's base: the weights after these steps, the network, the method and the classes."""
     return {
-        "weights": digest(folder.weights(len(steps) - 1)),
-        "network": to_dict(network_of(recipe)),
-        "method": recipe.method.name,
+        "weights": digest(run.folder.weights(len(steps) - 1)),
+        "network": to_dict(_network(run.recipe)),
+        "method": run.recipe.method.name,
         "classes": [list(step.new) for step in steps],
     }
 
 
-def network_of(recipe: Recipe) -> ModelConfig:
-    """The network's settings without where it once started: the weights themselves tell more."""
+def _network(recipe: Recipe) -> ModelConfig:
+    """The network's settings without its initial weights: the weights themselves tell more."""
     return replace(recipe.model, backbone=replace(recipe.model.backbone, weights="none"))
 
 
-def _require_free(out: Path, run: Path) -> None:
-    if out.exists():
-        raise UserError(f"--out {out} exists. Choose another name.")
-    require_outside(out, run)
-    if not out.resolve().parent.is_dir():
-        raise UserError(f"--out {out}: the folder {out.parent} is missing.")
+def _files(folder: Path, seen: Sequence[str] | None) -> list[str]:
+    """The step's files by their names in the pack, with its memory of the classes seen, if it goes along.
 
-
-def _files(folder: Path, remembering: Sequence[str] | None) -> list[str]:
-    """The step's files by their names in the pack; none: without the memory, which is of these classes.
-
-    What the memory's manifest does not name stays here.
+    A file that the memory's manifest does not name stays here.
     """
-    names = ["step.json", "weights.safetensors"]
-    if remembering is not None and (folder / "memory" / "manifest.json").is_file():
-        _require_memory(folder / "memory", remembering)
-        remembered = [exemplar.name for exemplar in load_memory(folder / "memory", EmptyDataset()).exemplars]
-        pictures = [f"memory/{kind}/{name}.png" for kind in ("saliency", "images", "labels") for name in remembered]
-        names += ["memory/manifest.json", *(name for name in pictures if (folder / name).is_file())]
+    names, memory = ["step.json", "weights.safetensors"], folder / "memory"
+    if seen is not None and (memory / "manifest.json").is_file():
+        try:
+            require_memory(memory, seen)
+        except UserError as error:
+            raise UserError(
+                f"{memory}: {error} Put a whole copy of the memory in its place, or pack the step without it: "
+                "--no-memory."
+            ) from error
+        exemplars = load_memory(memory, EmptyDataset()).exemplars
+        images = [f"memory/{kind}/{one.name}.png" for kind in ("saliency", "images", "labels") for one in exemplars]
+        names += ["memory/manifest.json", *(name for name in images if (folder / name).is_file())]
     for name in names:
         require_inside(name, "the run")
     return sorted(names)
 
 
-def _require_memory(folder: Path, seen: Sequence[str]) -> None:
-    """Raise if no run would take the pack, for what is remembered could not be replayed."""
-    try:
-        require_memory(folder, seen)
-    except UserError as error:
-        raise UserError(
-            f"{folder}: {error} Put a whole copy of the memory in its place, or pack the step without it: --no-memory."
-        ) from error
-
-
-def _facts(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _write(path: Path, folder: Path, names: Sequence[str], manifest: dict[str, Any]) -> None:
+def _write(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
     """Equal steps give equal bytes: a fixed order, and no time but the oldest that a zip can tell."""
+
+    def member(name: str) -> zipfile.ZipInfo:
+        info = zipfile.ZipInfo(name)  # its time is 1980-01-01
+        info.external_attr = 0o100644 << 16
+        info.create_system = 3
+        return info
+
     with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_member(MANIFEST), json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        archive.writestr(member(MANIFEST), json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
         file.flush()
-        for name in names:
-            with (folder / name).open("rb") as read, archive.open(_member(name), "w", force_zip64=True) as written:
-                while piece := read.read(1 << 20):
-                    written.write(piece)
+        for name in manifest["files"]:
+            with (folder / name).open("rb") as read, archive.open(member(name), "w", force_zip64=True) as written:
+                shutil.copyfileobj(read, written, 1 << 20)
 
 
-def _is_pack(head: bytes) -> bool:
-    """Whether a file begins as a pack does."""
-    return head.startswith(b"PK") and MANIFEST.encode() in head[:100]
+# ---- applying ---------------------------------------------------------------------------------------------------
 
 
-def _member(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name)  # its time is 1980-01-01
-    info.external_attr = 0o100644 << 16
-    info.create_system = 3
-    return info
+def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
+    """Write a copy of a run with the pack's step added: all of it, or nothing. The run stays as it is."""
+    require_apart(out, run)
+    base = Run.open(run)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} exists. Choose another folder.")
+    with opened(path) as archive:
+        manifest = read_manifest(archive, path)
+        recipe = upgraded_recipe(base, manifest, path)
+        scenario = recipe.scenario.build(base.scenario.name.rpartition("/")[0], base.scenario.data_classes)
+        with whole_or_nothing(out) as partial:
+            new = Run(RunFolder(partial), recipe, scenario)
+            new.folder.create(recipe, scenario)
+            new.folder.copy_steps(base.folder, manifest["step"])
+            for name in manifest["files"]:
+                target = new.folder.step(manifest["step"]) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(name) as member, target.open("xb") as file:
+                    shutil.copyfileobj(member, file, 1 << 20)
+            _require_usable(new, path)
+    return scenario
+
+
+def upgraded_recipe(base: Run, manifest: dict[str, Any], path: Path) -> Recipe:
+    """The run's recipe with the pack's step, once it is sure that the pack was made for this run."""
+    step, finished = int(manifest["step"]), base.folder.finished()
+    if finished != step:
+        raise UserError(
+            f"{path} is step {step}, for a run that has finished the {step} steps before it; {base.folder.path} has "
+            f"finished {finished}. Nothing was written."
+        )
+    base.folder.require_results()
+    ours, theirs = fingerprint(base, base.scenario.steps[:step]), manifest["base"]
+    network = build(ModelConfig, theirs.get("network") or {}, "the pack's network")
+    for what, there, here in (
+        ("classes", theirs.get("classes"), ours["classes"]),
+        ("method", theirs.get("method"), ours["method"]),
+        ("network", network, _network(base.recipe)),
+        ("weights", theirs.get("weights"), ours["weights"]),
+    ):
+        if there != here:
+            raise UserError(
+                f"{path} was made for another base: its {what} are {truncate(there)}, those of {base.folder.path} are "
+                f"{truncate(here)}. A pack upgrades only copies of the run it was learned on. Nothing was written."
+            )
+    given, scenario = manifest.get("settings"), manifest.get("scenario")
+    if not isinstance(given, dict) or not isinstance(scenario, dict) or not set(given) <= set(SETTINGS):
+        raise UserError(f"{path}: its manifest is damaged: the settings are not those of a pack.")
+    method = given.get("method")
+    if not isinstance(method, dict) or method.get("name") != ours["method"]:  # a name may be module:Class, an import
+        raise UserError(f"{path} contradicts itself about its method. Nothing was written.")
+    recipe = make_recipe(base.folder.settings() | given | {"scenario": scenario, "init": None})
+    if [list(new) for new in (recipe.scenario.steps or ())[:-1]] != ours["classes"]:
+        raise UserError(f"{path} contradicts itself about its classes. Nothing was written.")
+    return recipe
+
+
+def _require_usable(new: Run, path: Path) -> None:
+    """Raise unless the new run has weights that fit, a result of this step, and a memory that can be replayed."""
+    step = new.scenario.steps[-1]
+    try:
+        result = new.folder.result(step.index)
+        if (result.step, result.new) != (step.index, step.new):
+            raise UserError(f"the step's result is of step {result.step}, {', '.join(map(str, result.new))}.")
+        if set(result.iou) != {BACKGROUND, *step.seen}:
+            raise UserError(f"the step's result has the IoU of {truncate(', '.join(result.iou))}.")
+        new.method(step, torch.device("cpu"))
+        if (memory := new.folder.step(step.index) / "memory").is_dir():
+            require_memory(memory, step.seen)
+        new.folder.write_results(summarize(new.recipe, new.folder, new.scenario))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
+        message = str(error).partition(" Put a whole copy")[0]  # advice for a run's own files
+        for folder in (new.folder.step(step.index), new.folder.path):  # they are about to go
+            message = message.replace(str(folder), str(path))
+        raise UserError(f"{path} cannot be applied: {message} Nothing was written.") from error

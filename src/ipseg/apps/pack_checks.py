@@ -104,7 +104,7 @@ def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]]
         raise UserError(f"{path}: files and {MANIFEST} disagree about {', '.join(odd)}. Nothing was written.")
     for name, (size, expected) in listed.items():
         if archive.getinfo(name).file_size != size:
-            raise UserError(f'{path}: "{name}" is not of the size that the {MANIFEST} tells. Nothing was written.')
+            raise UserError(f'{path}: "{name}" is not of the size that the {MANIFEST} says. Nothing was written.')
         with archive.open(name) as member:
             found = hashlib.sha256()
             while piece := member.read(1 << 20):
@@ -114,10 +114,10 @@ def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]]
 
 
 def require_memory(folder: Path, seen: Sequence[str]) -> None:
-    """Raise unless the next step can replay it: labels of the classes seen, no picture twice, every file readable."""
+    """Raise unless the next step can replay it: labels of the classes seen, no image twice, every file readable."""
     memory = load_memory(folder, EmptyDataset())
     if memory.order != tuple(seen):
-        raise UserError(f"its memory is of the classes {short(', '.join(memory.order))}, not {', '.join(seen)}.")
+        raise UserError(f"its memory is of the classes {truncate(', '.join(memory.order))}, not {', '.join(seen)}.")
     names = [exemplar.name for exemplar in memory.exemplars]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"its memory names {', '.join(twice)} more than once.")
@@ -132,11 +132,11 @@ def require_memory(folder: Path, seen: Sequence[str]) -> None:
             if name not in elsewhere:
                 memory.sample(index)
         except UserError as error:
-            told = str(error).replace(str(folder), "memory")  # the folder is about to go
-            raise UserError(f"{name} in its memory cannot be used: {told}") from error
+            message = str(error).replace(str(folder), "memory")  # the folder is about to go
+            raise UserError(f"{name} in its memory cannot be used: {message}") from error
 
 
-def short(value: object) -> str:
-    """Enough of what a stranger wrote to know it by."""
+def truncate(value: object) -> str:
+    """A text of others, at most 120 characters of it."""
     text = str(value)
     return text if len(text) <= 120 else f"{text[:120]}..."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ipseg.apps.model import Model, Result, as_array, say_posterior
+from ipseg.apps.model import Model, Result, as_array, format_posterior
 from ipseg.data.image_io import find_images
 from ipseg.errors import FULL, UserError, about_a_place
 from ipseg.files import HEAD, remove_abandoned, replacing, write_text
@@ -99,7 +99,7 @@ def describe(result: Result) -> str:
     drawn = ", ".join(result.drawn) or "background only"
     if result.posterior is None:
         return f"map: {drawn}"
-    return f"posterior: {say_posterior(result.posterior)} | map: {drawn}"
+    return f"posterior: {format_posterior(result.posterior)} | map: {drawn}"
 
 
 def write_result(result: Result, image: np.ndarray, out: Path, name: str, wanted: Wanted) -> None:

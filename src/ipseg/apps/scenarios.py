@@ -1,4 +1,4 @@
-"""The scenarios that have names, as tables."""
+"""The named scenarios as tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ipseg.scenario.catalog import DATASETS, describe, named_scenarios
 from ipseg.scenario.split import Scenario, Setting
 
 
-def every(setting: Setting = "overlap") -> list[Scenario]:
+def all_scenarios(setting: Setting = "overlap") -> list[Scenario]:
     """All named scenarios, of the public data sets and of the drawn scenes."""
-    return [one(name, setting) for name in named_scenarios(_datasets())]
+    return [named_scenario(name, setting) for name in named_scenarios(_datasets())]
 
 
-def one(name: str, setting: Setting = "overlap") -> Scenario:
+def named_scenario(name: str, setting: Setting = "overlap") -> Scenario:
     """A scenario by name; any BASE-INCREMENT that fits its data set."""
     return describe(name, setting, datasets=_datasets())
 
@@ -29,36 +29,27 @@ def _datasets() -> dict[str, tuple[str, ...]]:
 
 def list_table(scenarios: Sequence[Scenario]) -> Table:
     """One line a scenario."""
-    table = _table("scenario", "steps", "classes a step")
+    caption = "Any other DATASET/BASE-INCREMENT that fits works as well."
+    table = Table("scenario", "steps", "classes a step", caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
     for scenario in scenarios:
-        table.add_row(scenario.name, str(len(scenario.steps)), say_sizes([len(step.new) for step in scenario.steps]))
-    table.caption = "Any other DATASET/BASE-INCREMENT that fits works as well."
-    table.caption_justify = "left"
+        table.add_row(scenario.name, str(len(scenario.steps)), format_sizes([len(step.new) for step in scenario.steps]))
     return table
 
 
 def steps_table(scenario: Scenario) -> Table:
     """One line a step."""
-    table = _table("step", "old", "learns")
-    table.title = f"{scenario.name} {scenario.setting}"
-    table.title_justify = "left"
+    title = f"{scenario.name} {scenario.setting}"
+    table = Table("step", "old", "learns", title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for step in scenario.steps:
         table.add_row(str(step.index), str(len(step.old)), ", ".join(step.new))
     return table
 
 
-def say_sizes(sizes: Sequence[int]) -> str:
+def format_sizes(sizes: Sequence[int]) -> str:
     """Numbers of classes, repeated ones counted.
 
-    >>> say_sizes([15, 1, 1, 1, 1, 1]), say_sizes([15, 2, 2, 1])
+    >>> format_sizes([15, 1, 1, 1, 1, 1]), format_sizes([15, 2, 2, 1])
     ('15 + 5 x 1', '15 + 2 x 2 + 1')
     """
     counted = [(size, len(list(same))) for size, same in groupby(sizes)]
     return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -1,10 +1,9 @@
-"""Train from a recipe: where it comes from, where the run goes, and what a dry run tells."""
+"""Train from a recipe: resolve it, choose the run's folder, describe a dry run."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ipseg.training.system import choose_device
 
 
 def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequence[str] = ()) -> Recipe:
-    """The recipe itself, from whatever stands for it, with `key=value` changes."""
+    """A recipe from its name, its file, a run's folder, its settings or itself, with `key=value` changes."""
     if isinstance(recipe, (str, Path)):
         return load_recipe(recipe, assignments)
     values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
@@ -27,26 +26,19 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
 
 
 def default_folder(given: object, recipe: Recipe) -> Path:
-    """Where a run goes if nobody says: the run's own folder if the recipe is one, or runs/NAME."""
+    """The folder of a run without --out: the run's own if the recipe is one, or runs/NAME."""
     if isinstance(given, (str, Path)) and (Path(given) / "recipe.yaml").is_file():
         return Path(given)
     return Path("runs") / (re.sub(r"[^\w.-]+", "-", recipe.name).strip("-.") or recipe.method.name)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do."""
-
-    text: str
-    """The resolved recipe, and comments below it."""
-    problem: UserError | None = None
-    """Why it could not start, as far as can be seen without starting it."""
-
-
-def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan:
-    """What a run would do. Nothing is written."""
-    lines = [to_yaml(recipe), f"# The run would go to {folder}."]
-    lines += [f"# Note: {note}" for note in recipe.unused_settings()]
+def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> tuple[str, UserError | None]:
+    """The resolved recipe with what a run would do as comments, and why it could not start. Nothing is written."""
+    lines = [
+        to_yaml(recipe),
+        f"# The run would go to {folder}.",
+        *(f"# Note: {note}" for note in recipe.unused_settings()),
+    ]
     try:
         recipe.require_trainable()
         choose_device(recipe.device)
@@ -60,14 +52,14 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> Plan
         method.begin_step(scenario.steps[0])
         base = pending_base(recipe, scenario, place)
     except UserError as error:
-        return Plan("\n".join(lines), error)
+        return "\n".join(lines), error
     if isinstance(splits.train, FileDataset):
         lines.append(f"# Saliency: {splits.train.saliency_source}.")
     counts = scenario.images_per_step(splits.train.class_presence())
     for step, count in zip(scenario.steps, counts, strict=True):
         length = f"{recipe.training.iterations(step.index, count)} iterations" if count else "nothing to learn from"
-        how = f"taken from {recipe.init}" if base and step.index < base.steps else f"{count} pictures, {length}"
+        how = f"taken from {recipe.init}" if base and step.index < base.steps else f"{count} images, {length}"
         lines.append(f"# Step {step.index}: {how}; learns {', '.join(step.new)}.")
     empty = [str(step.index) for step, count in zip(scenario.steps, counts, strict=True) if not count]
-    why = f"step {', '.join(empty)} has no picture to learn from; see the plan." if empty else ""
-    return Plan("\n".join(lines), UserError(why) if why else None)
+    problem = UserError(f"step {', '.join(empty)} has no image to learn from; see the plan.") if empty else None
+    return "\n".join(lines), problem

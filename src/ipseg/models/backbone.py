@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +145,8 @@ def _create(config: BackboneConfig, *, download: bool) -> Any:
         {},
     ):
         try:
-            return timm.create_model(config.name, **options, **extra)
+            with _hub_offline_if_unreachable(wanted=download):
+                return timm.create_model(config.name, **options, **extra)
         except (TypeError, AssertionError, NotImplementedError):
             continue
         except OSError as error:
@@ -153,6 +158,34 @@ def _create(config: BackboneConfig, *, download: bool) -> Any:
             raise UserError(f"backbone {config.name} gives no stages of features ({error}).") from error
     lacks = "no stochastic depth (set model.backbone.drop_path to 0) or " if config.drop_path else ""
     raise UserError(f"backbone {config.name} has {lacks}no stages of features; ResNet, Swin, ConvNeXt and others do.")
+
+
+@contextmanager
+def _hub_offline_if_unreachable(*, wanted: bool) -> Iterator[None]:
+    """Without a network the hub's client retries for a minute; offline it takes its cache, or raises at once."""
+    if not wanted:
+        yield
+        return
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _reachable(url: str) -> bool:
+    """Whether a server answers; behind a proxy nobody can tell without asking it."""
+    if getproxies().keys() & {"http", "https", "all"}:
+        return True
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname, parts.port or (80 if parts.scheme == "http" else 443)), 5):
+            return True
+    except OSError:
+        return False
 
 
 def _normalization(config: BackboneConfig, body: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
