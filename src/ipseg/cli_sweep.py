@@ -60,7 +60,8 @@ def sweep(
     _allow_code: AllowCode = False,
 ) -> None:
     """Run a grid of methods, scenarios, seeds and settings. The same command resumes it."""
-    from ipseg.apps.sweep import Resources, Sweep, slurm_options
+    from ipseg.apps.sweep import Resources, Sweep
+    from ipseg.config import assigned
     from ipseg.progress import Terminal
     from ipseg.sweep.plan import plan_table
 
@@ -69,7 +70,7 @@ def sweep(
         jobs=jobs,
         jobs_per_gpu=jobs_per_gpu,
         processes_per_run=processes_per_run,
-        slurm=slurm_options(slurm or ()),
+        slurm=dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in slurm or ()),
         detach=detach,
     )
     planned = Sweep(grid, out, changes or (), only or ())
@@ -90,15 +91,17 @@ def sweep(
         say(f"compared: {planned.out / 'comparison.md'}, {planned.out / 'comparison.json'}")
     elif table:
         complain(f"no run of the grid has finished a step in {planned.out}; there is nothing to compare yet.")
-    _report_unfinished(ended)
+    _exit_unfinished(ended)
 
 
-def _report_unfinished(jobs: list[Job]) -> None:
+def _exit_unfinished(jobs: list[Job]) -> None:
     """Name the failed and the stopped runs, and exit accordingly."""
+    from ipseg.sweep.progress import log_tail
+
     failed = [job for job in jobs if job.state == "failed"]
     left = [job for job in jobs if job.state in ("waiting", "stopped")]
     for job in failed:
-        complain("\n  ".join([f"{job.name} failed ({job.reason}); its log is {job.log}", *job.log_tail()]))
+        complain("\n  ".join([f"{job.name} failed ({job.reason}); its log is {job.log}", *log_tail(job.log)]))
     if left:
         complain(f"stopped: {len(left)} of {len(jobs)} runs are not finished. The same command goes on with them.")
         raise typer.Exit(STOPPED)

@@ -11,7 +11,7 @@ from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import STOPPED, WRONG
 from ipseg.evaluation.results import RunResult
 from ipseg.sweep.forks import ForkLauncher
-from ipseg.sweep.launchers import Handle
+from ipseg.sweep.launchers import Process
 from ipseg.training.recipe import Recipe, make_recipe
 
 
@@ -20,12 +20,13 @@ def recipe(tiny_settings) -> Recipe:
     return make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
 
 
-def begin(out: Path, recipe: Recipe, splits: DatasetSplits) -> tuple[ForkLauncher, Handle]:
-    launcher = ForkLauncher(out, {"one": recipe}, splits)
-    return launcher, launcher.submit("one", None)
+def begin(out: Path, recipe: Recipe, splits: DatasetSplits) -> tuple[Path, Process]:
+    """The log and the process of a run."""
+    process = ForkLauncher(out, {"one": recipe}, splits).start("one", None, ready=True, shared=False)
+    return out / "logs" / "one.log", process
 
 
-def end_of(process: Handle) -> int | str | None:
+def end_of(process: Process) -> int | str | None:
     end = time.monotonic() + 60
     while process.poll() is None:
         assert time.monotonic() < end
@@ -36,24 +37,24 @@ def end_of(process: Handle) -> int | str | None:
 def test_a_run_learns_from_the_pictures_that_it_is_given(recipe, tmp_path):
     splits = recipe.data.build()
     splits.train.class_presence()
-    launcher, process = begin(tmp_path, recipe, splits)
-    assert end_of(process) == 0, launcher.log("one").read_text()
+    log, process = begin(tmp_path, recipe, splits)
+    assert end_of(process) == 0, log.read_text()
     assert RunResult.read(tmp_path / "one" / "results.json").steps
 
 
 def test_a_run_that_a_person_can_mend_says_how_in_one_sentence(recipe, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "something").touch()  # not a run's folder
-    launcher, process = begin(tmp_path, recipe, recipe.data.build())
+    log, process = begin(tmp_path, recipe, recipe.data.build())
     assert end_of(process) == WRONG
-    (said,) = launcher.log("one").read_text().splitlines()
+    (said,) = log.read_text().splitlines()
     assert said.startswith(f"ipseg: {tmp_path / 'one'} exists and is not a run's folder. Choose another")
 
 
 def test_a_run_that_breaks_leaves_its_traceback_in_its_log(recipe, tmp_path):
-    launcher, process = begin(tmp_path, recipe, "no pictures")  # type: ignore[arg-type]
+    log, process = begin(tmp_path, recipe, "no pictures")  # type: ignore[arg-type]
     assert end_of(process) == 1
-    assert "Traceback" in launcher.log("one").read_text()
+    assert "Traceback" in log.read_text()
 
 
 def test_a_run_that_is_stopped_can_go_on(tiny_settings, tmp_path):

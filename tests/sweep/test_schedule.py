@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.errors import UserError
-from ipseg.sweep.launchers import make_slots, slots_note
-from ipseg.sweep.schedule import RETRY, Job, Progress, Scheduler
+from ipseg.sweep.launchers import AGAIN
+from ipseg.sweep.schedule import Job, Scheduler
 
 STEPS = 3
 
@@ -16,62 +15,64 @@ STEPS = 3
 class Pretended:
     """A machine on which a test says what becomes of runs."""
 
-    def __init__(self, places: int = 9, *, dependencies: bool = False) -> None:
-        self.places, self.dependencies = places, dependencies
+    def __init__(self, out: Path, places: int = 9, *, holds_back: bool = False) -> None:
+        self.out, self.places, self.holds_back = out, places, holds_back
         self.started: list[tuple[str, str | None]] = []
-        self.seen: dict[str, Progress] = {}
-        self.codes: dict[str, int | str | None] = {}
-        self.asked: list[tuple[str, bool]] = []
-        self.after: dict[str, str] = {}
+        self.shared: list[str] = []
+        self.ends: dict[str, int | str | None] = {}
+        self.canceled: list[tuple[str, bool]] = []
 
-    def has_slot(self) -> bool:
-        return sum(code is None for code in self.codes.values()) < self.places
-
-    def submit(self, name, source, *, base_step=False, after=None):
-        name = f"{name} base step" if base_step else name
+    def start(self, name, source, *, ready, shared):
+        if not (ready or self.holds_back) or sum(end is None for end in self.ends.values()) >= self.places:
+            return None
         self.started.append((name, source))
-        self.codes[name] = None
-        if after:
-            self.after[name] = after.name  # it waits for that one, and has not begun
-        else:
-            self.at(name, self.seen.get(name, Progress()).finished)
-        return PretendedJob(self, name)
+        self.shared += [name] if shared else []
+        self.ends[name] = None
+        if ready:
+            self.at(name, 0)
+        return PretendedProcess(self, name)
 
-    def at(self, name: str, finished: int, code: int | str | None = None) -> None:
-        """The run has finished that many steps; with a code it has ended."""
-        self.seen[name] = Progress(begun=True, finished=finished)
-        self.codes[name] = code
+    def at(self, name: str, finished: int, end: int | str | None = None) -> None:
+        """The run has begun, and finished at least that many steps; with a code it has ended."""
+        for step in range(finished):
+            (self.out / name / f"step_{step:02d}").mkdir(parents=True, exist_ok=True)
+            (self.out / name / f"step_{step:02d}" / "step.json").touch()
+        (self.out / name).mkdir(exist_ok=True)
+        (self.out / name / "run.json").touch()
+        self.ends[name] = end
 
-    def look(self, job: Job) -> Progress:
-        return self.seen.get(job.name, Progress())
 
-
-class PretendedJob:
+class PretendedProcess:
     def __init__(self, machine: Pretended, name: str) -> None:
         self.machine, self.name = machine, name
 
     def poll(self):
-        return self.machine.codes[self.name]
+        return self.machine.ends[self.name]
 
     def cancel(self, *, kill: bool) -> None:
-        self.machine.asked.append((self.name, kill))
-        self.machine.codes[self.name] = 130
+        self.machine.canceled.append((self.name, kill))
+        self.machine.ends[self.name] = 130
+
+
+@pytest.fixture
+def machine(tmp_path) -> Pretended:
+    return Pretended(tmp_path)
 
 
 def scheduler(machine: Pretended, **bases: str) -> tuple[Scheduler, dict[str, Job]]:
-    jobs = {name: Job(name, base, STEPS, Path("nowhere")) for name, base in bases.items()}
-    return Scheduler(list(jobs.values()), machine, machine.look), jobs
+    jobs = {name: Job(name, base, STEPS, machine.out / name, Path("no.log")) for name, base in bases.items()}
+    return Scheduler(list(jobs.values()), machine), jobs
 
 
 def states(jobs: dict[str, Job]) -> list[str]:
     return [job.state for job in jobs.values()]
 
 
-def test_a_base_step_is_learned_once_and_the_others_begin_as_soon_as_it_is_there():
-    machine = Pretended()
+def test_a_base_step_is_trained_once_and_the_others_start_as_soon_as_it_is_there(machine):
     plan, jobs = scheduler(machine, a="x", b="x", c="x", d="y")
     plan.turn()
     assert machine.started == [("a", None), ("d", None)]
+    assert machine.shared == ["a"]
     assert jobs["b"].reason == "for a"
     machine.at("a", 1)
     plan.turn()
@@ -82,8 +83,22 @@ def test_a_base_step_is_learned_once_and_the_others_begin_as_soon_as_it_is_there
     assert states(jobs) == ["finished"] * 4
 
 
-def test_no_more_run_at_a_time_than_there_is_room_for():
-    machine = Pretended(places=2)
+def test_a_launcher_that_holds_jobs_back_gets_them_before_their_base_step_is_trained(machine):
+    machine.holds_back = True
+    plan, jobs = scheduler(machine, a="x", b="x", c="y")
+    plan.turn()
+    assert machine.started == [("a", None), ("b", "a"), ("c", None)]
+    assert machine.shared == ["a"]
+    machine.ends |= {"a": 1, "b": "its base step failed"}
+    plan.turn()
+    assert [(job.state, job.reason) for job in jobs.values()][:2] == [
+        ("failed", "exit code 1"),
+        ("failed", "its base step failed"),
+    ]
+
+
+def test_no_more_run_at_a_time_than_there_is_room_for(machine):
+    machine.places = 2
     plan, jobs = scheduler(machine, a="1", b="2", c="3")
     plan.turn()
     assert states(jobs) == ["running", "running", "waiting"]
@@ -92,8 +107,7 @@ def test_no_more_run_at_a_time_than_there_is_room_for():
     assert states(jobs) == ["running", "finished", "running"]
 
 
-def test_a_failed_run_stops_no_other_and_the_next_learns_the_base_step():
-    machine = Pretended()
+def test_a_failed_run_stops_no_other_and_the_next_trains_the_base_step(machine):
     plan, jobs = scheduler(machine, a="x", b="x", c="x")
     plan.turn()
     machine.at("a", 0, 2)
@@ -107,8 +121,7 @@ def test_a_failed_run_stops_no_other_and_the_next_learns_the_base_step():
     assert machine.started[-1] == ("c", "b")  # its base step is whole, whatever came after
 
 
-def test_finished_runs_are_not_started_and_give_their_base_step():
-    machine = Pretended()
+def test_finished_runs_are_not_started_and_give_their_base_step(machine):
     machine.at("a", STEPS)
     plan, jobs = scheduler(machine, a="x", b="x")
     plan.turn()
@@ -116,8 +129,8 @@ def test_finished_runs_are_not_started_and_give_their_base_step():
     assert states(jobs) == ["finished", "running"]
 
 
-def test_what_was_cut_goes_on_first_and_keeps_its_own_beginning():
-    machine = Pretended(places=1)
+def test_interrupted_runs_resume_first_and_keep_their_own_beginning(machine):
+    machine.places = 1
     machine.at("a", 2, 130)
     machine.at("c", 0, 130)
     plan, _ = scheduler(machine, b="x", a="x", c="z")
@@ -125,8 +138,7 @@ def test_what_was_cut_goes_on_first_and_keeps_its_own_beginning():
     assert machine.started == [("a", None)]
 
 
-def test_a_run_that_says_it_is_done_and_is_not_has_failed():
-    machine = Pretended()
+def test_a_run_that_ends_well_without_all_its_steps_has_failed(machine):
     plan, jobs = scheduler(machine, a="x")
     plan.turn()
     machine.at("a", 1, 0)
@@ -134,21 +146,20 @@ def test_a_run_that_says_it_is_done_and_is_not_has_failed():
     assert states(jobs) == ["failed"]
 
 
-def test_a_run_of_another_sweep_is_waited_for_and_then_gone_on_with():
-    machine = Pretended()
+def test_a_run_of_another_sweep_is_waited_for_and_then_resumed(machine):
     plan, jobs = scheduler(machine, a="x")
     plan.turn()
-    machine.at("a", 1, RETRY)
+    machine.at("a", 1, AGAIN)
     plan.turn()
     assert machine.started == [("a", None), ("a", None)]
-    machine.at("a", STEPS, RETRY)
+    machine.at("a", STEPS, AGAIN)
     assert not plan.turn()
     assert states(jobs) == ["finished"]
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError])
-def test_stopping_asks_every_run_to_save_and_starts_no_other(problem):
-    machine = Pretended(places=2)
+def test_stopping_asks_every_run_to_save_and_starts_no_other(machine, problem):
+    machine.places = 2
     plan, jobs = scheduler(machine, a="1", b="2", c="3")
     interrupts = iter([problem])
 
@@ -161,54 +172,5 @@ def test_stopping_asks_every_run_to_save_and_starts_no_other(problem):
     else:
         with pytest.raises(RuntimeError):
             plan.run(show, pause=0)
-    assert machine.asked == [("a", False), ("b", False)]
+    assert machine.canceled == [("a", False), ("b", False)]
     assert states(jobs) == ["stopped", "stopped", "waiting"]
-
-
-def test_slots_are_dealt_out_over_the_gpus():
-    assert [list(slot.gpus) for slot in make_slots(["0", "3"], None, 2)] == [["0"], ["3"], ["0"], ["3"]]
-    assert [list(slot.gpus) for slot in make_slots(["0", "3"], 3, 2)] == [["0"], ["3"], ["0"]]
-    assert [list(slot.gpus) for slot in make_slots([], 2, 4)] == [[], []]
-    assert len(make_slots([], None, 4)) == 1
-    assert [slot.gpus for slot in make_slots(list("01234"), None, processes=2)] == [["0", "1"], ["2", "3"]]
-    with pytest.raises(UserError, match="--processes-per-run 4 needs as many GPUs; visible are 2"):
-        make_slots(["0", "1"], None, processes=4)
-
-
-def test_who_asks_for_more_runs_than_there_is_room_for_is_told():
-    assert "2 runs at the same time, not 3: --jobs-per-gpu" in slots_note(["0", "3"], 3, 1)
-    assert "--jobs-per-gpu does nothing" in slots_note([], None, 4)
-    assert "2 runs at the same time, not 3: each has 2 GPUs" in slots_note(list("01234"), 3, processes=2)
-    assert not any([slots_note([], 4, 1), slots_note(["0"], None, 9), slots_note(["0"], 2, 2)])
-
-
-# ---- a launcher with dependencies between jobs ----------------------------------------------------------------------
-
-
-def test_jobs_may_be_submitted_before_the_base_step_that_they_share_which_is_then_a_job_of_its_own():
-    machine = Pretended(dependencies=True)
-    plan, jobs = scheduler(machine, a="x", b="x", c="y")
-    plan.turn()
-    assert machine.started == [("a base step", None), ("a", None), ("b", "a"), ("c", None)]
-    assert machine.after == {"a": "a base step", "b": "a base step"}
-    assert states(jobs) == ["running"] * 3
-
-
-def test_where_a_base_step_of_its_own_fails_the_next_run_trains_it():
-    machine = Pretended(dependencies=True)
-    plan, jobs = scheduler(machine, a="x", b="x", c="x")
-    plan.turn()
-    machine.codes |= {"a base step": 1, "a": RETRY, "b": RETRY, "c": RETRY}
-    plan.turn()
-    assert states(jobs) == ["failed", "running", "running"]
-    assert jobs["a"].reason == "its base step failed"
-    assert machine.started[4:] == [("b base step", None), ("b", None), ("c", "b")]
-    assert machine.after["c"] == "b base step"
-
-
-def test_stopping_also_cancels_base_steps():
-    machine = Pretended(dependencies=True)
-    plan, _ = scheduler(machine, a="x", b="x")
-    plan.turn()
-    plan.stop(lambda _jobs: None, pause=0)
-    assert machine.asked == [("a base step", False), ("a", False), ("b", False)]

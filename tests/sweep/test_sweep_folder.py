@@ -8,7 +8,8 @@ import shutil
 import pytest
 import yaml
 
-from ipseg.apps.sweep import Resources, Sweep, slurm_options
+from commands import fails
+from ipseg.apps.sweep import Resources, Sweep
 from ipseg.errors import UserError
 
 
@@ -64,9 +65,8 @@ def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_options_of_slurm_are_yaml_and_told_where_they_are_not():
-    assert slurm_options(["timeout_min=240", "partition=gpu"]) == {"timeout_min": 240, "partition": "gpu"}
-    with pytest.raises(UserError, match=r"--slurm foo=\[: not YAML"):
-        slurm_options(["foo=["])
-    with pytest.raises(UserError, match="--slurm takes KEY=VALUE"):
-        slurm_options(["gpu"])
+@pytest.mark.parametrize(
+    ("option", "message"), [("foo=[", "--slurm foo=[: not YAML"), ("gpu", "--slurm takes KEY=VALUE")]
+)
+def test_options_of_slurm_that_cannot_be_read_are_refused(grid, tmp_path, option, message):
+    assert message in fails("sweep", grid, "--out", tmp_path / "out", "--slurm", option)

@@ -15,7 +15,8 @@ from ipseg.files import require_no_link
 from ipseg.progress import Terminal
 from ipseg.report.formats import rich_tables
 from ipseg.sweep.forks import ForkLauncher
-from ipseg.sweep.progress import ProgressView, read_progress
+from ipseg.sweep.launchers import log_file
+from ipseg.sweep.progress import ProgressView, log_tail
 from ipseg.sweep.schedule import Job, Scheduler
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, load_recipe
@@ -90,12 +91,12 @@ def _train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, ste
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
     splits.train.class_presence()  # draws the images, once for all
     launcher = ForkLauncher(out, recipes, splits)
-    jobs = [Job(name, name, steps, launcher.log(name)) for name in recipes]
+    jobs = [Job(name, name, steps, out / name, log_file(out, name)) for name in recipes]
     with ProgressView(console) as view:
-        Scheduler(jobs, launcher, lambda job: read_progress(out / job.name)).run(view.show)
+        Scheduler(jobs, launcher).run(view.show)
     for job in jobs:
         if job.state == "failed":
-            tail = "\n".join(job.log_tail())
+            tail = "\n".join(log_tail(job.log))
             raise UserError(f"the run {job.name} failed ({job.reason}); its log is {job.log}:\n{tail}")
         if job.state == "stopped":
             raise Interrupted("interrupted; the same command continues.")

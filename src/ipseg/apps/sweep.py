@@ -5,15 +5,14 @@ OUT/
   recipes/NAME.yaml   what each run was started with
   logs/NAME.log       its output
   runs/NAME/          its folder
-  slurm/              with SLURM: job numbers and submitit's files
+  slurm/              with SLURM: scripts of jobs, their numbers and exit codes
   comparison.md, comparison.json   the table
 """
 
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,16 +21,16 @@ from typing import Any, Literal
 from rich.console import Console
 
 from ipseg.apps.compare import compare
-from ipseg.config import assigned, to_yaml
+from ipseg.config import to_yaml
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_plain, require_no_link, write_json, write_text
 from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable
 from ipseg.report.formats import as_json, markdown
 from ipseg.sweep.grid import Grid
-from ipseg.sweep.launchers import Launcher, LocalPool, make_slots, slots_note, visible_gpus
+from ipseg.sweep.launchers import Launcher, LocalPool, log_file, make_slots, visible_gpus
 from ipseg.sweep.plan import make_plan, select
-from ipseg.sweep.progress import ProgressView, read_progress
+from ipseg.sweep.progress import ProgressView
 from ipseg.sweep.schedule import Job, Scheduler
 from ipseg.sweep.slurm import SlurmLauncher
 
@@ -91,8 +90,8 @@ class Sweep:
         write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._entries()})
         # Finished runs, too: others may take their base steps.
         planned = [run for run in self.plan if run in self.selected or run.state == "finished"]
-        jobs = [Job(run.name, run.base, run.steps, self.log(run.name)) for run in planned]
-        scheduler = Scheduler(jobs, launcher, lambda job: read_progress(self._runs[job.name].folder.path))
+        jobs = [Job(run.name, run.base, run.steps, run.folder.path, log_file(self.out, run.name)) for run in planned]
+        scheduler = Scheduler(jobs, launcher)
         with _sigterm_as_ctrl_c(), ProgressView(console, quiet=quiet) as view:
             if resources.detach:
                 scheduler.turn()
@@ -111,10 +110,6 @@ class Sweep:
         write_json(self.out / "comparison.json", {"version": VERSION, "rows": as_json(sections)})
         return sections
 
-    def log(self, name: str) -> Path:
-        """A run's output."""
-        return self.out / "logs" / f"{name}.log"
-
     def _require_same_grid(self, earlier: Mapping[str, Any]) -> None:
         """Raise if the folder belongs to another grid, whose runs would be missing from the table."""
         theirs = Path(earlier.get("grid", self.grid.file))
@@ -128,15 +123,18 @@ class Sweep:
     def _launcher(self, resources: Resources, console: Console) -> Launcher:
         jobs, processes = resources.jobs, resources.processes_per_run
         if resources.engine == "slurm":
-            options = self.grid.slurm | dict(resources.slurm)
-            return SlurmLauncher(self.out / "slurm", options, self._arguments, self.log, jobs=jobs)
+            return SlurmLauncher(self.out, self.grid.slurm | dict(resources.slurm), self._command, jobs=jobs)
         gpus = [] if all(run.recipe.device == "cpu" for run in self.plan) else visible_gpus()
         slots = make_slots(gpus, jobs, resources.jobs_per_gpu, processes)
-        if note := slots_note(gpus, jobs, resources.jobs_per_gpu, processes):
-            console.print(note, style="dim")
-        return LocalPool(slots, self._arguments, self.log, processes=processes)
+        if jobs and len(slots) < jobs:
+            console.print(
+                f"{len(slots)} at the same time, not {jobs}; --jobs-per-gpu lets runs share GPUs.", style="dim"
+            )
+        if resources.jobs_per_gpu > 1 and not gpus:
+            console.print("--jobs-per-gpu does nothing where runs use no GPU; --jobs does.", style="dim")
+        return LocalPool(self.out, slots, self._command, processes=processes)
 
-    def _arguments(self, name: str, source: str | None) -> list[str]:
+    def _command(self, name: str, source: str | None) -> list[str]:
         """Write a run's recipe, with the base step of another run if there is one; how python trains it."""
         run, path = self._runs[name], self.out / "recipes" / f"{name}.yaml"
         recipe = run.recipe if source is None else replace(run.recipe, init=f"{self._runs[source].folder.path}@0")
@@ -160,11 +158,6 @@ class Sweep:
         ]
 
 
-def slurm_options(assignments: Sequence[str]) -> dict[str, Any]:
-    """`--slurm KEY=VALUE`, values as YAML."""
-    return dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in assignments)
-
-
 def _read_earlier(file: Path) -> dict[str, Any] | None:
     """The sweep.json of an earlier sweep; None where a file of that name is something else."""
     try:
@@ -177,10 +170,7 @@ def _read_earlier(file: Path) -> dict[str, Any] | None:
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
     """A terminated sweep does not leave its runs behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before: Callable[..., Any] | int | None = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

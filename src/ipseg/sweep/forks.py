@@ -1,4 +1,4 @@
-"""Runs that share images which are already loaded or drawn: children of this very process."""
+"""Runs that share images which are already loaded or drawn: children of this very process, all at the same time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -17,17 +16,15 @@ import torch
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.parallel import FORKS, when_parent_ends
 from ipseg.errors import STOPPED, WRONG, Interrupted, UserError
-from ipseg.files import appending, require_no_link
-from ipseg.sweep.launchers import Handle
+from ipseg.files import appending
+from ipseg.sweep.launchers import log_file
 from ipseg.training.experiment import run
 from ipseg.training.recipe import Recipe
 from ipseg.visible import visible
 
 
 class ForkLauncher:
-    """Starts each run at once, with its share of the cores."""
-
-    dependencies = False
+    """Starts each run at once, with its share of the cores; base steps are not shared."""
 
     def __init__(self, out: Path, recipes: Mapping[str, Recipe], splits: DatasetSplits) -> None:
         self.out, self.recipes, self.splits = out, recipes, splits
@@ -36,22 +33,9 @@ class ForkLauncher:
         forked = FORKS and not torch.cuda.is_available()
         self.context = multiprocessing.get_context("fork" if forked else "spawn")
 
-    def has_slot(self) -> bool:
-        """Always."""
-        return True
-
-    def log(self, name: str) -> Path:
-        """A run's output."""
-        return self.out / "logs" / f"{name}.log"
-
-    def submit(
-        self, name: str, source: str | None, *, base_step: bool = False, after: Handle | None = None
-    ) -> ForkedJob:
-        """Start or resume; base steps are not shared."""
-        log = self.log(name)
-        require_no_link(log.parent)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = (self.recipes[name], self.out / name, self.splits, log, self.threads)
+    def start(self, name: str, source: str | None, *, ready: bool, shared: bool) -> ForkedJob:
+        """Start or resume a run."""
+        arguments = (self.recipes[name], self.out / name, self.splits, log_file(self.out, name), self.threads)
         child = self.context.Process(target=_train, args=arguments, daemon=True)  # type: ignore[attr-defined]
         child.start()
         return ForkedJob(child)
@@ -83,15 +67,7 @@ def _train(recipe: Recipe, folder: Path, splits: DatasetSplits, log: Path, threa
     try:
         run(recipe, folder, resume=True, splits=splits, quiet=True)
     except Interrupted:
-        code = STOPPED
-    except UserError as error:
+        sys.exit(STOPPED)
+    except UserError as error:  # others leave a traceback in the log, and the exit code 1
         sys.stderr.write(visible(f"ipseg: {error}\n"))
-        code = WRONG
-    except BaseException:  # whatever it is, the parent gets an exit code and a log
-        traceback.print_exc()
-        code = 1
-    else:
-        code = 0
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # skips the parent's exit handlers
+        sys.exit(WRONG)

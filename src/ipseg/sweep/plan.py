@@ -15,7 +15,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.config import Settings, flat, to_dict
+from ipseg.config import flat, to_dict
 from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError, unknown
 from ipseg.files import require_no_link
@@ -23,7 +23,6 @@ from ipseg.sweep.grid import Grid, GridRun, format_value
 from ipseg.training.base_step import base_step
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import RUNTIME, Recipe, make_recipe
-from ipseg.training.recipe_files import with_changes
 
 STATES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
 
@@ -58,9 +57,9 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
     """Every distinct run of the grid, validated."""
     plan: dict[str, PlannedRun] = {}
     opened: dict[str, DatasetSplits] = {}
-    for run in grid.runs():
+    for run in grid.runs(assignments):
         try:
-            recipe = make_recipe(_with_assignments(run, assignments))
+            recipe = make_recipe(run.settings)
             data = format_value(to_dict(recipe.data))
             splits = opened[data] = opened.get(data) or recipe.data.build()
             scenario = recipe.scenario.build(splits.name, splits.classes)
@@ -75,20 +74,6 @@ def make_plan(grid: Grid, out: Path, assignments: Sequence[str] = ()) -> list[Pl
             base = _fingerprint(base_step(recipe, scenario))
             plan[key] = PlannedRun(run, recipe, folder, len(scenario.steps), base)
     return list(plan.values())
-
-
-def _with_assignments(run: GridRun, assignments: Sequence[str]) -> Settings:
-    """Apply --set; raise if it changes a setting that the grid decides, since the run's name tells its value."""
-    settings = with_changes(run.settings, assignments)
-    before, after = flat(run.settings), flat(settings)
-    for key, where in run.decided.items():
-        if before.get(key) != after.get(key):
-            change = f"make {key} {format_value(after[key])}" if key in after else f"remove {key}"
-            raise UserError(
-                f"--set would {change}, but the grid sets it itself, in {where}, and names its runs accordingly. "
-                "Change it in the grid; --set is for what neither a run, a scenario, `vary` nor a seed sets."
-            )
-    return settings
 
 
 def select(plan: Sequence[PlannedRun], patterns: Sequence[str]) -> list[PlannedRun]:

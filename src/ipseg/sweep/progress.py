@@ -24,14 +24,18 @@ from ipseg.training.folder import RunFolder
 if TYPE_CHECKING:
     from ipseg.sweep.schedule import Job, State
 
-STYLES: dict[State, str] = {
-    "finished": "green",
-    "running": "cyan",
-    "waiting": "dim",
-    "failed": "bold red",
-    "stopped": "yellow",
+STATES: dict[State, tuple[str, str]] = {
+    "finished": ("✓", "green"),
+    "running": ("▶", "cyan"),
+    "waiting": ("·", "dim"),
+    "failed": ("✗", "bold red"),
+    "stopped": ("‖", "yellow"),
 }
-SIGNS = {"finished": "✓", "running": "▶", "waiting": "·", "failed": "✗", "stopped": "‖"}
+"""A sign and a style for each."""
+RELEVANCE = ("running", "failed", "stopped", "waiting", "finished")
+"""Which jobs are shown if not all fit."""
+TAIL = 6
+"""Lines of a failed run's log that are shown."""
 BAR = 12
 """Characters of a full bar."""
 MARGIN = 9
@@ -54,17 +58,16 @@ class Progress:
 def read_progress(run: Path) -> Progress:
     """How far a run is, from its folder."""
     folder = RunFolder(run)
-    finished, share, miou = folder.finished(), 0.0, None
-    last = _last_line(run / "log.jsonl")
-    if last.get("step") == finished:
-        share = last["iteration"] / last["of"]
+    finished, miou = folder.finished(), None
+    last = _last_iteration(run / "log.jsonl")
+    share = last["iteration"] / last["of"] if last.get("step") == finished else 0.0
     if finished:
         with suppress(UserError, OSError):  # an unreadable file must not end the other runs
             miou = folder.result(finished - 1).miou.get("all")
     return Progress(folder.begun, finished, share, miou)
 
 
-def _last_line(log: Path) -> dict[str, Any]:
+def _last_iteration(log: Path) -> dict[str, Any]:
     """The newest complete line of training; a run may be writing one."""
     try:
         with log.open("rb") as file:
@@ -73,13 +76,21 @@ def _last_line(log: Path) -> dict[str, Any]:
     except OSError:
         return {}
     for line in reversed(lines):
-        try:
+        with suppress(ValueError):
             found = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "iteration" in found:
-            return found
+            if isinstance(found, dict) and "iteration" in found:
+                return found
     return {}
+
+
+def log_tail(log: Path) -> list[str]:
+    """The end of a failed run's log: its last error message, or its last lines. torchrun adds a summary to both."""
+    if not log.is_file():
+        return []
+    text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()][-60:]
+    errors = [index for index, line in enumerate(lines) if line.startswith("ipseg: ")]
+    return lines[errors[-1] :][:TAIL] if errors else lines[-TAIL:]
 
 
 class ProgressView:
@@ -87,12 +98,12 @@ class ProgressView:
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
-        self._live: Live | None = None
+        live = console.is_terminal and not quiet
+        self._live = Live(console=console, auto_refresh=False, transient=True) if live else None
         self._shown: dict[str, tuple[str, int]] = {}
 
     def __enter__(self) -> ProgressView:
-        if self.console.is_terminal and not self.quiet:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+        if self._live:
             self._live.start()
         return self
 
@@ -109,10 +120,9 @@ class ProgressView:
             return
         for job in jobs:
             now = (job.state, job.progress.finished)
-            if self._shown.setdefault(job.name, ("waiting", job.progress.finished)) != now:
-                self._shown[job.name] = now
-                if not self.quiet:
-                    self.console.print(job_line(job), soft_wrap=True)
+            if self._shown.setdefault(job.name, ("waiting", job.progress.finished)) != now and not self.quiet:
+                self.console.print(job_line(job), soft_wrap=True)
+            self._shown[job.name] = now
 
 
 def job_line(job: Job) -> str:
@@ -127,36 +137,29 @@ def job_line(job: Job) -> str:
 def jobs_table(jobs: Sequence[Job], rows: int) -> RenderableType:
     """The table, with the most relevant jobs if not all fit, and a line that counts them."""
     table = Table(box=box.SIMPLE_HEAD)
-    for title, justify in (("run", "left"), ("", "left"), ("steps", "left"), ("mIoU", "right"), ("time", "right")):
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    for job in _most_relevant(jobs, max(rows, 3)):
-        style = STYLES[job.state]
-        state = Text(f"{SIGNS[job.state]} {job.state} {job.reason}".rstrip(), style=style)
+    for title in ("run", "", "steps", "mIoU", "time"):
+        table.add_column(title, justify="right" if title in ("mIoU", "time") else "left", no_wrap=True)
+    order = sorted(range(len(jobs)), key=lambda index: RELEVANCE.index(jobs[index].state))
+    for index in sorted(order[: max(rows, 3)]):
+        job = jobs[index]
+        sign, style = STATES[job.state]
+        state = Text(f"{sign} {job.state} {job.reason}".rstrip(), style)
         miou = percent(job.progress.miou) if job.progress.finished else ""
         time = duration(job.seconds) if job.seconds else ""
-        table.add_row(Text(job.name, style="dim" if job.state == "waiting" else ""), state, steps_bar(job), miou, time)
+        table.add_row(Text(job.name, "dim" if job.state == "waiting" else ""), state, steps_bar(job), miou, time)
     counted = Counter(job.state for job in jobs)
-    counts = Text(" · ", style="dim").join(
-        Text(f"{counted[state]} {state}", style=STYLES[state]) for state in STYLES if counted[state]
-    )
-    return Group(table, Text("  ").append_text(counts).append("   Ctrl-C stops them all; nothing is lost", "dim"))
-
-
-def _most_relevant(jobs: Sequence[Job], rows: int) -> list[Job]:
-    """All in their order, or as many as fit: running, failed and stopped ones before those that wait or finished."""
-    if len(jobs) <= rows:
-        return list(jobs)
-    order = ["running", "failed", "stopped", "waiting", "finished"]
-    chosen = sorted(jobs, key=lambda job: order.index(job.state))[:rows]
-    return [job for job in jobs if any(job is one for one in chosen)]
+    counts = [Text(f"{counted[state]} {state}", style) for state, (_, style) in STATES.items() if counted[state]]
+    hint = Text("   Ctrl-C stops them all; nothing is lost", "dim")
+    return Group(table, Text("  ") + Text(" · ", "dim").join(counts) + hint)
 
 
 def steps_bar(job: Job) -> Text:
     """Finished steps, and the part of the current one."""
     share = min(1.0, (job.progress.finished + job.progress.share) / job.steps)
-    full = round(BAR * share)
-    bar = Text("━" * full, style=STYLES[job.state] if job.state != "waiting" else "dim")
-    return bar.append("━" * (BAR - full), "bright_black").append(f" {job.progress.finished}/{job.steps}", "dim")
+    full, (_, style) = round(BAR * share), STATES[job.state]
+    return Text.assemble(
+        ("━" * full, style), ("━" * (BAR - full), "bright_black"), (f" {job.progress.finished}/{job.steps}", "dim")
+    )
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Starts runs as slots become free. A base step that several runs share is trained by one of them, the producer."""
+"""Starts runs as there is room for them. A base step that several runs share is trained by one of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from ipseg.errors import STOPPED
-from ipseg.sweep.launchers import RETRY, Handle, Launcher
-from ipseg.sweep.progress import Progress
+from ipseg.sweep.launchers import AGAIN, Launcher, Process
+from ipseg.sweep.progress import Progress, read_progress
 
 State = Literal["waiting", "running", "finished", "failed", "stopped"]
-TAIL = 6
-"""Lines of a failed run's log that are shown."""
 
 
 @dataclass
@@ -25,10 +23,11 @@ class Job:
     base: str
     """Jobs of the same value share a base step."""
     steps: int
+    folder: Path
     log: Path
     state: State = "waiting"
     progress: Progress = field(default_factory=Progress)
-    handle: Handle | None = None
+    process: Process | None = None
     started: float = 0.0
     seconds: float = 0.0
     reason: str = ""
@@ -39,25 +38,14 @@ class Job:
         """Every step is finished."""
         return self.progress.finished >= self.steps
 
-    def log_tail(self) -> list[str]:
-        """The last lines of its log, from its last error message on if it ends with one (torchrun adds a summary)."""
-        if not self.log.is_file():
-            return []
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()][-60:]
-        errors = [index for index, line in enumerate(lines) if line.startswith("ipseg: ")]
-        return lines[errors[-1] :][:TAIL] if errors else lines[-TAIL:]
-
 
 class Scheduler:
-    """Keeps the launcher busy until no job is left to start. `look` reads a job's progress from its folder."""
+    """Keeps the launcher busy until no job is left to start."""
 
-    def __init__(self, jobs: Sequence[Job], launcher: Launcher, look: Callable[[Job], Progress]) -> None:
-        self.jobs, self.launcher, self.look = list(jobs), launcher, look
-        self._base_steps: dict[str, tuple[Job, Handle]] = {}
-        """Producers whose base step is a job of its own, which others depend on."""
+    def __init__(self, jobs: Sequence[Job], launcher: Launcher) -> None:
+        self.jobs, self.launcher = list(jobs), launcher
         for job in self.jobs:
-            job.progress = look(job)
+            job.progress = read_progress(job.folder)
             if job.done:
                 job.state = "finished"
 
@@ -84,15 +72,12 @@ class Scheduler:
         return bool(self.running())
 
     def running(self) -> list[Job]:
-        """Jobs that were submitted and have not ended."""
+        """Jobs that were started and have not ended."""
         return [job for job in self.jobs if job.state == "running"]
 
     def stop(self, show: Callable[[Sequence[Job]], None], pause: float) -> None:
-        """Every run saves its state and ends."""
-        for _, handle in self._base_steps.values():
-            handle.cancel(kill=False)
-        for job in self.running():
-            _handle(job).cancel(kill=False)
+        """Let every run save its state and end."""
+        self._cancel(kill=False)
         try:
             while self.running():
                 for job in self.running():
@@ -100,60 +85,46 @@ class Scheduler:
                 show(self.jobs)
                 time.sleep(pause)
         except KeyboardInterrupt:
+            self._cancel(kill=True)
             for job in self.running():
-                _handle(job).cancel(kill=True)
                 job.state = "stopped"
 
+    def _cancel(self, *, kill: bool) -> None:
+        for job in self.running():
+            if job.process:
+                job.process.cancel(kill=kill)
+
     def _update(self, job: Job, *, stopping: bool = False) -> None:
-        code = _handle(job).poll()
-        job.progress, job.seconds = self.look(job), time.monotonic() - job.started
-        if code is None:
+        end = job.process.poll() if job.process else AGAIN
+        job.progress, job.seconds = read_progress(job.folder), time.monotonic() - job.started
+        if end is None:
             return
-        job.handle = None
-        if job.done and code in (0, RETRY):
+        job.process = None
+        if job.done and end in (0, AGAIN):
             job.state = "finished"
-        elif stopping or code == STOPPED:
+        elif stopping or end == STOPPED:
             job.state = "stopped"
-        elif code == RETRY and not (job.base in self._base_steps and self._base_steps[job.base][0] is job):
+        elif end == AGAIN:
             job.state = "waiting"
         else:
-            job.state, job.reason = "failed", _describe(code)
-
-    def _producer(self, base: str) -> Job | None:
-        """The job whose base step is a job of its own; none once that has failed."""
-        producer, handle = self._base_steps.get(base, (None, None))
-        return producer if handle and handle.poll() in (None, 0) else None
+            job.state, job.reason = "failed", _describe(end)
 
     def _start(self, job: Job) -> None:
-        """Submit a job, unless there is no free slot or it has to wait for the base step of another one."""
+        """Start a job, unless there is no room or it has to wait for the base step of another one."""
         group = [other for other in self.jobs if other.base == job.base and other is not job]
-        source, after = None, None
-        if not job.progress.begun:
-            source = next((other for other in group if other.progress.finished), None)
-            running = next((other for other in group if other.state == "running"), None)
-            if source is None and running is not None:
-                source = self._producer(job.base)
-                if source is None:
-                    job.reason = f"for {running.name}"
-                    return
-                after = self._base_steps[job.base][1]
-        job.reason = ""
-        if not self.launcher.has_slot():
-            return
-        shared = source is None and not job.progress.finished and any(other.state == "waiting" for other in group)
-        if shared and self.launcher.dependencies:
-            after = self.launcher.submit(job.name, None, base_step=True)
-            self._base_steps[job.base] = job, after
-        job.handle = self.launcher.submit(job.name, source.name if source else None, after=after)
-        job.state, job.started = "running", time.monotonic()
+        trained = next((other for other in group if other.progress.finished), None)
+        producer = trained or next((other for other in group if other.state == "running"), None)
+        source = None if job.progress.begun else producer
+        ready = source is trained or source is None
+        shared = not source and not job.progress.finished and any(other.state == "waiting" for other in group)
+        job.process = self.launcher.start(job.name, source.name if source else None, ready=ready, shared=shared)
+        if job.process:
+            job.state, job.reason, job.started = "running", "", time.monotonic()
+        else:
+            job.reason = f"for {source.name}" if source and not ready else ""
 
 
-def _handle(job: Job) -> Handle:
-    assert job.handle is not None
-    return job.handle
-
-
-def _describe(code: int | str) -> str:
-    if code == RETRY:
-        return "its base step failed"
-    return f"ended by signal {-code}" if isinstance(code, int) and code < 0 else f"exit code {code}"
+def _describe(end: int | str) -> str:
+    if isinstance(end, str):
+        return end
+    return f"ended by signal {-end}" if end < 0 else f"exit code {end}"

@@ -1,274 +1,248 @@
-"""Runs as SLURM jobs, by submitit (the extra `slurm`).
+"""Runs as SLURM jobs, each a shell script in the sweep's folder, submitted by sbatch.
 
-A job has one task per node. With several processes per node, or several nodes, that task starts torchrun. Before its
-time limit, SLURM sends a signal; the run saves its state, and the job requeues itself (submitit's `checkpoint`).
+A job has one task per node, which starts torchrun for several processes or nodes. Before the time limit SLURM signals
+the script: it lets the run save its state and requeues the job.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import shlex
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from ipseg.errors import UserError, require_at_least
+from ipseg.errors import UserError
 from ipseg.files import appending, write_text
-from ipseg.sweep.launchers import RETRY, Handle, TrainArguments, child_environment, python_command
+from ipseg.sweep.launchers import TrainCommand, child_environment, log_file, python_command, torchrun_options
 
-GENERAL = ("timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
-"""Options that submitit names alike for every cluster; others are SLURM's own and need a prefix."""
 MAX_REQUEUES = 100
 """By default, of a job that runs out of time. A run that no limit suffices for must not be requeued for ever."""
+SIGNAL_SECONDS = 90
+"""By default, before the time limit."""
 POLL_SECONDS = 5.0
 """Between two questions to SLURM's controller, about all jobs at once."""
 GRACE_SECONDS = 5.0
-"""Until the result of an ended job shows in a shared file system."""
+"""Until the exit code of an ended job shows in a shared file system."""
 CANCEL_SECONDS = 60.0
 """Until a job that is still there is canceled again. SLURM gives a run 30 seconds to save its state."""
+PASSED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "IPSEG_CACHE", "XDG_CACHE_HOME", "TORCH_HOME",
+          "HF_HOME")  # fmt: skip
+"""Variables that a job needs even with --export=NONE. No others: a script in a folder is no place for secrets."""
+OTHER_NAMES = {"timeout_min": "time", "ntasks_per_node": "tasks_per_node"}
 
-
-@dataclass
-class TrainingTask:
-    """What a job executes on each of its nodes."""
-
-    arguments: Sequence[str]
-    log: Path
-    folder: Path
-    """Where the exit code is written."""
-    processes: int
-    """Per node."""
-    environment: Mapping[str, str]
-    _process: int = field(default=0, init=False)
-
-    def __call__(self) -> None:
-        """Train until the end. The job fails if the run does, so that SLURM does not start jobs that depend on it."""
-        import submitit
-
-        job = submitit.JobEnvironment()
-        # SLURM may send the signal before a time limit to all processes of a job; it is meant for this one alone.
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGUSR1, signal.SIGUSR2)}
-        with appending(self.log) as file:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                python_command(self.arguments, self._torchrun(job)),
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=os.environ | self.environment,
-            )
-        self._process = process.pid
-        signal.signal(signal.SIGTERM, self._terminate)  # with cgroups, scancel signals this process alone
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        code = process.wait()
-        if job.global_rank == 0:  # alone: some clusters end a job with its first failed task
-            write_text(_exit_file(self.folder, job.job_id), str(code))
-            sys.exit(code)
-
-    def checkpoint(self) -> Any:
-        """Before the time limit: let the run save its state, and requeue the job with the same task."""
-        import submitit
-
-        with suppress(ProcessLookupError, ChildProcessError):
-            self._terminate()
-            os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOWAIT)  # `wait` in __call__ reaps it
-        return submitit.helpers.DelayedSubmission(replace(self))
-
-    def _terminate(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._process, signal.SIGTERM)
-
-    def _torchrun(self, job: Any) -> list[str]:
-        if job.num_nodes == 1:
-            return ["--standalone", f"--nproc-per-node={self.processes}"] if self.processes > 1 else []
-        return [
-            f"--nnodes={job.num_nodes}",
-            f"--node-rank={job.node}",
-            f"--nproc-per-node={self.processes}",
-            f"--master-addr={os.environ.get('SLURM_LAUNCH_NODE_IPADDR') or job.hostnames[0]}",
-            f"--master-port={20000 + int(job.raw_job_id) % 10000}",  # jobs that share a node need different ones
-        ]
+SCRIPT = """\
+#!/bin/bash
+# A run of `ipseg sweep`.
+unset SLURM_EXPORT_ENV  # of --export=NONE, which srun would apply to what follows
+{environment}
+{setup}
+cd {folder} || exit 1
+{command} &
+process=$!
+trap 'kill -TERM $process' TERM
+trap 'kill -TERM $process; requeue=1' USR1  # the time limit is near
+wait $process
+while kill -0 $process 2>/dev/null; do wait $process; done  # a trap ends the wait before the process has ended
+wait $process
+code=$?
+if [ "$requeue" ] && [ $code != 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {requeues} ]; then
+    scontrol requeue "$SLURM_JOB_ID" && exit
+fi
+echo $code >{exit_file}
+exit $code  # SLURM starts no job that depends on one that failed
+"""
+ON_EACH_NODE = (  # torchrun takes what its command leaves out from PET_...; jobs that share a node need different ports
+    "PET_NNODES=$SLURM_JOB_NUM_NODES PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR "
+    'PET_MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) exec "$@"'
+)
 
 
 class SlurmLauncher:
     """Submits `ipseg train`; SLURM decides where and when."""
 
-    dependencies = True
-
     def __init__(
         self,
-        folder: Path,
+        out: Path,
         options: Mapping[str, Any],
-        arguments: TrainArguments,
-        log: Callable[[str], Path],
+        command: TrainCommand,
         *,
         jobs: int | None = None,
-        cluster: str = "slurm",
     ) -> None:
-        try:
-            import submitit
-        except ImportError as error:
-            raise UserError("--engine slurm needs the extra `slurm`: pip install ipseg[slurm]") from error
-        self.folder, self.arguments, self.log, self.jobs, self.cluster = folder, arguments, log, jobs, cluster
-        named, self.processes = one_task_per_node(options)
-        requeues = named.pop("max_requeues", MAX_REQUEUES)
-        more = {"requeue": True, "kill-on-invalid-dep": "yes"} | dict(named.pop("additional_parameters", {}))
-        try:
-            self.executor = submitit.AutoExecutor(
-                folder=folder,
-                cluster=cluster,
-                slurm_max_num_timeout=requeues,
-                slurm_python=f"'{sys.executable}' -P",  # as `python_command`
-            )
-            self.executor.update_parameters(
-                slurm_additional_parameters=more,
-                **{key if key in GENERAL else f"slurm_{key}": value for key, value in named.items()},
-            )
-        except (NameError, RuntimeError, TypeError, ValueError, AssertionError) as error:
-            raise UserError(
-                f"SLURM cannot be used so: {error} The options are `slurm` in the grid and --slurm."
-            ) from error
-        self._queue, self._started = _Queue(), time.monotonic()
-        self._submitted: list[SlurmJob] = []
+        self.out, self.command, self.jobs = out.absolute(), command, jobs
+        self.folder = self.out / "slurm"
+        self.options, self.processes = one_task_per_node(options)
+        self.requeues = self.options.pop("max_requeues", MAX_REQUEUES)
+        self.signal_seconds = self.options.pop("signal_delay_s", SIGNAL_SECONDS)
+        setup = self.options.pop("setup", "")
+        self.setup = setup if isinstance(setup, str) else "\n".join(map(str, setup))
+        self.queue = Queue()
+        self._jobs: list[SlurmJob] = []
+        self._base_steps: dict[str, SlurmJob] = {}
+        """Base steps that are jobs of their own, by the run that they belong to."""
 
-    def has_slot(self) -> bool:
-        """By --jobs alone: jobs without a node wait in SLURM's queue."""
-        self._submitted = [job for job in self._submitted if job.poll() is None]
-        return self.jobs is None or len(self._submitted) < self.jobs
+    def start(self, name: str, source: str | None, *, ready: bool, shared: bool) -> SlurmJob | None:
+        """Submit a run, after its base step if that is shared; or watch the jobs that an earlier sweep submitted.
 
-    def submit(
-        self, name: str, source: str | None, *, base_step: bool = False, after: Handle | None = None
-    ) -> SlurmJob:
-        """Submit a run. A job that an earlier sweep has submitted, and that has not ended, is watched instead."""
-        note = self.folder / (f"{name}.base_step.job" if base_step else f"{name}.job")
-        job = self._submitted_before(note)
+        Jobs without a node wait in SLURM's queue; here they wait for --jobs alone, and for the base step of a job that
+        was submitted when nobody shared it.
+        """
+        after = self._base_steps.get(source or name)
+        if not ready and (after is None or after.poll() not in (None, 0)):
+            return None
+        if self.jobs is not None and sum(job.poll() is None for job in self._jobs) >= self.jobs:
+            return None
+        base_name = f"{name}.base_step"
+        job, base = self._submitted_before(name), self._submitted_before(base_name)
+        if shared and not job and not base:
+            base = self._submit(base_name, name, [*self.command(name, None), "--steps", "1"])
+        if base:
+            self._base_steps[name] = after = base
         if job is None:
-            arguments = self.arguments(name, source)
-            self.log(name).parent.mkdir(parents=True, exist_ok=True)
-            task = TrainingTask(
-                arguments + (["--steps", "1"] if base_step else []),
-                self.log(name).absolute(),
-                self.folder.absolute(),
-                self.processes,
-                child_environment(),
-            )
-            dependency = f"afterok:{after.job.job_id}" if isinstance(after, SlurmJob) else None
-            self.executor.update_parameters(name=f"ipseg-{name}"[:60], slurm_dependency=dependency)
-            submitted = self._submit(task)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(note, submitted.job_id)
-            job = self._job(submitted, after)
-        if not base_step:
-            self._submitted.append(job)
+            job = self._submit(name, name, self.command(name, source), after)
+        self._jobs.append(job)
         return job
 
-    def _submit(self, task: TrainingTask) -> Any:
-        from submitit.core.utils import FailedJobError, FailedSubmissionError
+    def _submitted_before(self, name: str) -> SlurmJob | None:
+        note = self.folder / f"{name}.job"
+        number = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+        return SlurmJob(number, self.folder / f"{name}.exit", self.queue) if number in self.queue else None
 
-        try:
-            return self.executor.submit(task)
-        except (FailedJobError, FailedSubmissionError) as error:
-            raise UserError(
-                f"SLURM refused a job: {str(error).strip()} The options are `slurm` in the grid and --slurm."
-            ) from error
+    def _submit(self, name: str, run: str, arguments: Sequence[str], after: SlurmJob | None = None) -> SlurmJob:
+        script, exit_file = (self.folder / f"{name}.{ending}" for ending in ("sh", "exit"))
+        log = log_file(self.out, run)
+        appending(log).close()  # SLURM would write through a link
+        self.folder.mkdir(exist_ok=True)
+        exit_file.unlink(missing_ok=True)
+        write_text(script, self._script(arguments, exit_file))
+        options = {
+            "job_name": f"ipseg-{name}"[:60],
+            "output": str(log).replace("%", "%%"),  # %j would be the job's number
+            "open_mode": "append",
+            "requeue": True,
+            "kill_on_invalid_dep": "yes",
+            "signal": f"B:USR1@{self.signal_seconds}",
+            "dependency": f"afterok:{after.number}" if after and after.poll() is None else None,
+        } | self.options
+        answer = ask_slurm("sbatch", "--parsable", *sbatch_flags(options), str(script))
+        number = answer.partition(";")[0].strip()  # NUMBER;CLUSTER
+        self.queue.add(number)
+        write_text(self.folder / f"{name}.job", number)
+        return SlurmJob(number, exit_file, self.queue, after)
 
-    def _submitted_before(self, note: Path) -> SlurmJob | None:
-        if self.cluster != "slurm" or not note.is_file():
-            return None
-        import submitit
-
-        number = note.read_text(encoding="utf-8").strip()
-        job = self._job(submitit.SlurmJob(self.folder, number))
-        job.since = self._started  # one question to SLURM answers for all of them
-        return job if job.poll() is None else None
-
-    def _job(self, submitted: Any, after: Handle | None = None) -> SlurmJob:
-        queue = self._queue if self.cluster == "slurm" else None
-        return SlurmJob(submitted, _exit_file(self.folder, submitted.job_id), queue, after)
-
-
-def _exit_file(folder: Path, number: str) -> Path:
-    return folder / f"{number}.exit"
+    def _script(self, arguments: Sequence[str], exit_file: Path) -> str:
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ} | child_environment()
+        if self.options.get("nodes", 1) in (1, "1"):
+            command = shlex.join(python_command(arguments, torchrun_options(self.processes)))
+        else:
+            torchrun = shlex.join(python_command(arguments, [f"--nproc-per-node={self.processes}"]))
+            command = (
+                f"srun --cpus-per-task=${{SLURM_CPUS_PER_TASK:-1}} bash -c {shlex.quote(ON_EACH_NODE)} - {torchrun}"
+            )
+        return SCRIPT.format(
+            environment="\n".join(f"export {name}={shlex.quote(value)}" for name, value in passed.items()),
+            setup=self.setup,
+            folder=shlex.quote(str(Path.cwd())),
+            command=command,
+            requeues=self.requeues,
+            exit_file=shlex.quote(str(exit_file)),
+        )
 
 
 def one_task_per_node(options: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Options of a job whose task starts `tasks_per_node` processes with torchrun, and that number."""
-    named = dict(options)
+    named = {OTHER_NAMES.get(name := key.replace("-", "_"), name): value for key, value in options.items()}
     if "ntasks" in named:
         raise UserError("--slurm ntasks: name nodes=N and tasks_per_node=M instead.")
-    processes = named.pop("tasks_per_node", named.pop("ntasks_per_node", 1))
-    for key, value in {"tasks_per_node": processes, "cpus_per_task": named.get("cpus_per_task", 1)}.items():
-        if not isinstance(value, int):
-            raise UserError(f"--slurm {key} is {value!r}; it must be a whole number.")
-        require_at_least(f"--slurm {key}", value, 1)
+    for key, least in {"tasks_per_node": 1, "cpus_per_task": 1, "signal_delay_s": 1, "max_requeues": 0}.items():
+        if not isinstance(value := named.get(key, least), int) or value < least:
+            raise UserError(f"--slurm {key} is {value!r}; it must be a whole number, at least {least}.")
+    processes = named.pop("tasks_per_node", 1)
     if processes > 1:
         named["cpus_per_task"] = processes * named.get("cpus_per_task", 1)
         if "gpus_per_task" in named:
             named["gpus_per_node"] = processes * named.pop("gpus_per_task")
-    return named | {"tasks_per_node": 1}, processes
+    if "mem_gb" in named:
+        named["mem"] = f"{named.pop('mem_gb')}G"
+    return named | {"ntasks_per_node": 1}, processes
 
 
-class _Queue:
-    """The user's jobs that have not ended.
+def sbatch_flags(options: Mapping[str, Any]) -> list[str]:
+    """Options as sbatch takes them.
 
-    squeue lists them; sacct, which submitit asks, needs a database that not all clusters have.
+    >>> sbatch_flags({"gpus_per_node": 2, "exclusive": True, "requeue": False, "dependency": None})
+    ['--gpus-per-node=2', '--exclusive']
     """
+    flags = {f"--{key.replace('_', '-')}": value for key, value in options.items() if value not in (None, False)}
+    return [flag if value is True else f"{flag}={value}" for flag, value in flags.items()]
+
+
+def ask_slurm(*command: str) -> str:
+    """What a command of SLURM prints."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    except FileNotFoundError as error:
+        raise UserError(f"--engine slurm: there is no {command[0]} here. Start the sweep where SLURM is.") from error
+    except subprocess.CalledProcessError as error:
+        raise UserError(
+            f"SLURM refused it: {error.stderr.strip()} The options are `slurm` in the grid and --slurm."
+        ) from error
+
+
+class Queue:
+    """The user's jobs that have not ended, by squeue: sacct needs a database that not all clusters have."""
 
     def __init__(self) -> None:
-        self._asked = self._answered = -POLL_SECONDS
-        self._active: set[str] = set()
+        self._refresh()
 
-    def ended(self, number: str, since: float) -> bool:
-        """Whether a job that existed at that time has ended. An unreachable controller does not mean so."""
-        now = time.monotonic()
-        if now - self._asked >= POLL_SECONDS:
-            self._asked = now
-            command = ["squeue", "--me", "--noheader", "--format=%i"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-            if done.returncode == 0:
-                self._answered, self._active = now, set(done.stdout.split())
-        return self._answered >= since and number not in self._active
+    def _refresh(self) -> None:
+        self._asked = time.monotonic()
+        self._jobs = set(ask_slurm("squeue", "--me", "--noheader", "--format=%i").split())
+
+    def add(self, number: str) -> None:
+        """A job that was submitted just now."""
+        self._jobs.add(number)
+
+    def __contains__(self, number: str) -> bool:
+        if time.monotonic() - self._asked >= POLL_SECONDS:
+            with suppress(UserError):  # a controller that does not answer now has ended no job
+                self._refresh()
+        return number in self._jobs
 
 
 @dataclass
 class SlurmJob:
     """A run as a job."""
 
-    job: Any
+    number: str
     exit_file: Path
-    queue: _Queue | None
-    after: Handle | None = None
-    since: float = field(default_factory=time.monotonic)
-    _code: int | str | None = None
-    _ended: float = 0.0
+    queue: Queue
+    after: SlurmJob | None = None
+    _gone: float = 0.0
     _canceled: float = 0.0
 
     def poll(self) -> int | str | None:
-        """Its exit code; 1 if SLURM ended it; RETRY if it never started because the job before it failed."""
-        if self._code is None:
-            self._code = self._poll()
-        return self._code
-
-    def _poll(self) -> int | str | None:
+        """Its exit code, which the script writes; why there is none if SLURM ended it or never started it."""
         try:
             return int(self.exit_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # not written, or not yet visible in a shared file system
             pass
-        if not (self.queue.ended(self.job.job_id, self.since) if self.queue else self.job.done()):
-            if self._canceled and time.monotonic() - self._canceled > CANCEL_SECONDS:
+        now = time.monotonic()
+        if self.number in self.queue:
+            if self._canceled and now - self._canceled > CANCEL_SECONDS:
                 self.cancel(kill=False)  # it had just requeued itself, which outlives a scancel
             return None
-        self._ended = self._ended or time.monotonic()
-        if time.monotonic() - self._ended < GRACE_SECONDS:
+        self._gone = self._gone or now
+        if now - self._gone < GRACE_SECONDS:
             return None
-        return RETRY if self.after and self.after.poll() not in (None, 0) else 1
+        return "its base step failed" if self.after and self.after.poll() not in (None, 0) else "ended by SLURM"
 
     def cancel(self, *, kill: bool) -> None:
         """SLURM sends SIGTERM, and kills after a while."""
         self._canceled = time.monotonic()
-        self.job.cancel(check=False)  # it may have ended meanwhile
+        with suppress(UserError):  # they may have ended meanwhile
+            ask_slurm("scancel", *(job.number for job in (self, self.after) if job))
