@@ -16,7 +16,6 @@ DATA = {
     "8 classes": (load_recipe(RECIPE, SHORT).data, 20),
     "12 classes": (load_recipe("scenes_6-2_ipseg").data, 20),
     "20 classes": (ScenesConfig(classes=20, size=(64, 90)), 40),
-    "60 classes": (ScenesConfig(classes=60, size=(48, 32)), 60),
 }
 SEEDS = (0, 1, 100)
 
@@ -45,8 +44,6 @@ def checksums(config: ScenesConfig, split: str, count: int) -> tuple[int, int, i
         ("12 classes", "val", 27731229473, 0xF3DB601C, 0x15DC8E64),
         ("20 classes", "train", 35472138793, 0x319D4E9D, 0x7E16134A),
         ("20 classes", "val", 35355058694, 0x6B37D931, 0x4B74FF55),
-        ("60 classes", "train", 13924774437, 0x18134E15, 0x5B4FABE0),
-        ("60 classes", "val", 13957010588, 0xAD4941DC, 0x1C8E4D31),
     ],
 )
 def test_scenes_have_the_pixels_that_kept_results_were_measured_on(data, split, image, mask, saliency):

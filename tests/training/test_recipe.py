@@ -36,7 +36,7 @@ def test_a_recipe_that_is_written_is_read_as_the_same_recipe(tiny_settings, tmp_
         ("method", {"name": "ipseg", "alpha": 1}, r"method\.alpha"),
         ("method", ["ipseg"], "method must be a section"),
         ("data", {"name": "vox"}, 'no data set "vox"'),
-        ("data", {"name": "scenes", "classes": 61}, r"data\.classes is 61; it must be between 2 and 60"),
+        ("data", {"name": "scenes", "classes": 21}, r"data\.classes is 21; it must be between 2 and 20"),
         ("data", {"name": "folder"}, r"data\.path is missing"),
         ("model", {"backbone": {"nam": "x"}}, r"model\.backbone\.nam.*Did you mean name\?"),
         ("scenario", {}, r"scenario\.name is missing"),

@@ -22,7 +22,7 @@ class ScenesConfig:
     """The data set."""
 
     classes: int = 12
-    """Foreground classes, 2 to 60; the second half are the look-alikes of the first."""
+    """Foreground classes, 2 to 20; the second half are the look-alikes of the first."""
 
     size: tuple[int, int] = (128, 128)
     """Height and width of an image."""
@@ -37,7 +37,7 @@ class ScenesConfig:
     """Other seeds draw other images."""
 
     def __post_init__(self) -> None:
-        require_between("data.classes", self.classes, 2, 60)
+        require_between("data.classes", self.classes, 2, 20)
         require_at_least("data.size", min(self.size), 32)
         require_at_least("data.train", self.train, 1)
         require_at_least("data.val", self.val, 1)

@@ -6,7 +6,7 @@ Both of a pair share a pose and a build. Details tell them apart: horns, tails a
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from ipseg.data.scenes.shapes import (
     HOLE,
     LIGHT,
     TRIM,
-    Part,
     Point,
     Shape,
     ShapeSampler,
@@ -347,102 +346,36 @@ def flower(rng: np.random.Generator) -> Shape:
     return [*petals, circle(0, 0, 0.3, TRIM), circle(0, 0, 0.14, LIGHT)]
 
 
-# ---- outlines with marks: as many classes as anyone needs -----------------------------------------------------------
-
-
-MARKS = {
-    "hole": ("one-hole", "two-holes"),
-    "horn": ("two-horns", "three-horns"),
-    "belt": ("one-belt", "two-belts"),
-    "leg": ("two-legs", "three-legs"),
-}
-_PLACES = {
-    "hole": ((0.0,), (-1.25, 1.25)),
-    "horn": ((-1.0, 1.0), (-1.0, 0.0, 1.0)),
-    "belt": ((0.06,), (-0.3, 0.36)),
-    "leg": ((-1.0, 1.0), (-1.0, 0.0, 1.0)),
-    "belt across": ((0.0,), (-0.42, 0.42)),
-}
-
-
-def marked(outline: str, mark: str, more: int, rng: np.random.Generator) -> Shape:
-    s = rng.uniform(0.58, 0.68)
-    base, places = _outline(outline, s, rng), _PLACES[mark][more]
-    if mark == "hole":
-        r, low = s * rng.uniform(0.26, 0.32), 0.2 if outline == "triangle" else 0.0  # a triangle is widest below
-        marks = [circle(x * r, low, r * (0.85 if more else 1.15), HOLE) for x in places]
-    elif mark == "horn":
-        reach, spread = (s * 1.25, 1.0) if outline == "pill" else (s * 1.6, 0.62)
-        marks = [
-            polygon([(x - 0.19, 0), (x * 1.25, -reach), (x + 0.19, 0)], TRIM) for x in np.array(places) * spread * s
-        ]
-    elif mark == "leg":
-        xs, length = np.array(places) * 0.56 * s, s + rng.uniform(0.34, 0.46)
-        marks = [limb((x, 0.0), (x * 1.15, length), (0.19, 0.17), TRIM) for x in xs]
-        marks += [ellipse((x * 1.15, length), (0.16, 0.09), LIGHT) for x in xs]
-    elif outline == "pill":  # belts across the long way, or two would fill it
-        half = s * 0.62
-        marks = [box(x * s - 0.08, -half, x * s + 0.08, half, DARK) for x in _PLACES["belt across"][more]]
-    else:
-        half = s * {"disc": 0.86, "square": 0.92, "triangle": 0.5, "cross": 0.46}[outline]
-        marks = [box(-half, y * s - 0.08, half, y * s + 0.08, DARK) for y in places]
-    return [base, *marks] if mark in ("hole", "belt") else [*marks, base]
-
-
-def _outline(outline: str, s: float, rng: np.random.Generator) -> Part:
-    if outline == "disc":
-        return circle(0, 0, s)
-    if outline == "square":
-        return box(-s * 0.92, -s * 0.92, s * 0.92, s * 0.92, corner=0.08)
-    if outline == "triangle":
-        return polygon([(0, -1.05 * s), (1.12 * s, 0.85 * s), (-1.12 * s, 0.85 * s)])
-    if outline == "pill":
-        return box(-s * 1.45, -s * 0.66, s * 1.45, s * 0.66, corner=s)
-    w = s * rng.uniform(0.44, 0.52)
-    corners = [(-w, -s), (w, -s), (w, -w)]  # of a cross; the others are these, turned
-    return polygon(np.concatenate([corners @ np.linalg.matrix_power([[0, 1], [-1, 0]], turn) for turn in range(4)]))
-
-
 # ---- classes --------------------------------------------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
     """One kind of object."""
 
-    name: str
     shape: ShapeSampler
     pair: int
     """Look-alikes have the same."""
 
 
-WORLD = 20
-"""Kinds of objects there are at least, as in Pascal VOC: where fewer are classes, the others are unknown foreground."""
-_EVERYDAY = ((cow, horse), (bus, car), (cup, teapot), (cat, dog), (sailboat, steamer), (house, church),
-             (tree, mushroom), (fish, whale), (chair, table), (star, flower))  # fmt: skip
-_PAIRS: list[list[tuple[str, ShapeSampler]]] = [[(shape.__name__, shape) for shape in pair] for pair in _EVERYDAY]
-_PAIRS += [
-    [(f"{outline}-{name}", partial(marked, outline, mark, more)) for more, name in enumerate(names)]
-    for mark, names in MARKS.items()
-    for outline in ("disc", "square", "triangle", "cross", "pill")
-]
-
-
-def class_names(count: int = 12) -> tuple[str, ...]:
-    """The names of `count` classes: the first of every pair, then their look-alikes in the same order.
-
-    >>> class_names(6)
-    ('cow', 'bus', 'cup', 'horse', 'car', 'teapot')
-    """
-    return tuple(kind.name for kind in _classes(count))
+PAIRS = ((cow, horse), (bus, car), (cup, teapot), (cat, dog), (sailboat, steamer), (house, church),
+         (tree, mushroom), (fish, whale), (chair, table), (star, flower))  # fmt: skip
+KINDS = [Kind(pair[which], number) for which in (0, 1) for number, pair in enumerate(PAIRS)]
 
 
 @cache
 def kinds_of(count: int) -> list[Kind]:
-    """All kinds of objects in images of `count` classes: the classes, then those that have no label there."""
-    classes = _classes(count)
-    return classes + [kind for kind in _classes(max(count, WORLD)) if kind not in classes]
+    """All kinds, as many as in Pascal VOC: `count` classes, then those that are unknown foreground.
+
+    The classes are the first of every pair, then their look-alikes in the same order.
+    """
+    classes = KINDS[: (count + 1) // 2] + KINDS[len(PAIRS) :][: count // 2]
+    return classes + [kind for kind in KINDS if kind not in classes]
 
 
-def _classes(count: int) -> list[Kind]:
-    pairs = list(enumerate(_PAIRS[: (count + 1) // 2]))  # of an odd count, the last pair has no look-alike
-    return [Kind(*pair[which], number) for which in range(2) for number, pair in pairs][:count]
+def class_names(count: int = 12) -> tuple[str, ...]:
+    """The names of `count` classes.
+
+    >>> class_names(6)
+    ('cow', 'bus', 'cup', 'horse', 'car', 'teapot')
+    """
+    return tuple(kind.shape.__name__ for kind in kinds_of(count)[:count])
