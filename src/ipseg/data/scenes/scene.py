@@ -15,9 +15,8 @@ from ipseg.data.scenes.objects import kinds_of
 from ipseg.data.scenes.rendering import Palette, Size, Sprite, cast_shadow, choose, photograph, render, smooth_noise
 from ipseg.data.scenes.shapes import posed
 
-Labels = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
 Place = tuple[slice, slice]
+"""Rows and columns."""
 
 HOW_MANY_KINDS = (0.637, 0.273, 0.073, 0.013, 0.004)
 """Probabilities of one to five classes in an image: those of Pascal VOC's 10,582 training photographs."""
@@ -39,11 +38,10 @@ class Scene(NamedTuple):
     """An image and its annotation."""
 
     image: npt.NDArray[np.uint8]
-    """(height, width, 3)."""
-    mask: Labels
-    """(height, width): 0 is background, i + 1 is class i."""
-    saliency: Bools
-    """(height, width): foreground, as an imperfect detector finds it."""
+    mask: npt.NDArray[np.uint8]
+    """0 is background, i + 1 is class i."""
+    saliency: npt.NDArray[np.bool_]
+    """Foreground, as an imperfect detector finds it."""
 
 
 def draw(seed: int, index: int, size: Size, classes: int) -> Scene:
@@ -151,7 +149,7 @@ def _overlap(corner: tuple[int, int], sprite: Size, canvas: Size) -> tuple[Place
 
 def _detect(
     owner: npt.NDArray[np.int16], objects: Sequence[int], clutter: Sequence[int], rng: np.random.Generator
-) -> Bools:
+) -> npt.NDArray[np.bool_]:
     """Saliency: objects may be missed, clutter taken for one; corners are soft, and edges wander."""
     noticed = [one for one in objects if rng.uniform() >= MISSED]
     if clutter and rng.uniform() < MISLED:
@@ -160,5 +158,4 @@ def _detect(
     found = Image.fromarray(np.isin(owner, noticed).astype(np.uint8) * 255)
     blurred = found.filter(ImageFilter.GaussianBlur(rng.uniform(0.9, 2.0) * reach))
     edge = 0.5 + rng.uniform(-0.3, 0.12) + 0.14 * smooth_noise(rng, owner.shape, max(9 * reach, 2.0))
-    saliency: Bools = np.asarray(blurred, dtype=np.float32) / 255 > np.clip(edge, 0.08, 0.92)
-    return saliency
+    return np.asarray(np.asarray(blurred, dtype=np.float32) / 255 > np.clip(edge, 0.08, 0.92))
