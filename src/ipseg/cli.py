@@ -283,12 +283,12 @@ def pack(
 ) -> None:
     """Put a step's files into one file. It upgrades a copy of the run as it was before that step."""
     from ipseg.apps import pack as packing
-    from ipseg.apps.memory_report import say_bytes
+    from ipseg.apps.memory_report import format_bytes
 
     made = packing.pack(run, step, out, memory=not no_memory)
-    memory = f"memory {say_bytes(made.memory)}" if made.memory else "no memory"
+    memory = f"memory {format_bytes(made.memory)}" if made.memory else "no memory"
     say(
-        f"packed: {made.path}, {say_bytes(made.bytes)} (weights {say_bytes(made.weights)}, {memory}): "
+        f"packed: {made.path}, {format_bytes(made.bytes)} (weights {format_bytes(made.weights)}, {memory}): "
         f"step {made.step.index}, {', '.join(made.step.new)}\n"
         f"upgrade a copy: ipseg apply {quoted(made.path)} RUN --out RUN2"
     )

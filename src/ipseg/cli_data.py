@@ -35,7 +35,7 @@ def check(
     *,
     kind: Annotated[Literal["voc", "ade", "coco", "folder"], typer.Option("--format", help="How it is laid out.")],
     scenario: Annotated[
-        str | None, typer.Option("--scenario", metavar="NAME", help="Also count the pictures of its steps: voc/15-1.")
+        str | None, typer.Option("--scenario", metavar="NAME", help="Also count the images of its steps: voc/15-1.")
     ] = None,
     setting: Annotated[
         Literal["overlap", "disjoint"], typer.Option("--setting", help="Which images a step has.")
@@ -50,14 +50,14 @@ def check(
     from ipseg.apps import data_check
     from ipseg.data.dataset import PROBLEM_KINDS
 
-    found = data_check.check(path, kind, scenario, setting, changes or ())
+    report = data_check.check(path, kind, scenario, setting, changes or ())
     if as_json:
-        say(json.dumps(data_check.as_json(found), indent=2))
+        say(json.dumps(report, indent=2))
     else:
-        show(data_check.as_tables(found))
-    wrong = sum(len(found.problems(one)) for one in PROBLEM_KINDS)
-    if wrong:
-        complain(f"{wrong} {'problem' if wrong == 1 else 'problems'} in {path}.")
+        show(data_check.as_tables(report))
+    problems = sum(len(report[kind]) for kind in PROBLEM_KINDS)
+    if problems:
+        complain(f"{problems} {'problem' if problems == 1 else 'problems'} in {path}.")
         raise typer.Exit(WRONG)
     if not as_json:
         say("Nothing is wrong.")

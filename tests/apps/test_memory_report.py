@@ -21,7 +21,7 @@ from ipseg.scenario.split import ScenarioConfig
 def test_the_report_counts_what_lies_there(extended):
     report = memory_report(extended / "run")
     place = extended / "run" / "step_02" / "memory"
-    assert report["pictures"] == report["copies"] == 4
+    assert report["images"] == report["copies"] == 4
     assert report["store"] == "copy"
     assert report["uint8_bytes"] == 4 * 48 * 64
     assert report["packed_bytes"] == 4 * 48 * 64 / 8
@@ -33,8 +33,8 @@ def test_the_report_counts_what_lies_there(extended):
 def test_names_alone_are_told_from_copies(tiny_run, extended):
     named, copied = (" ".join(memory_lines(memory_report(run))) for run in (tiny_run, extended / "run"))
     assert "kept by name" in named
-    assert "the pictures themselves do not" in named
-    assert "4 whole pictures lie here" in copied
+    assert "the images themselves do not" in named
+    assert "4 whole images lie here" in copied
 
 
 def test_the_command_prints_a_table_or_json(tiny_run):
@@ -86,8 +86,8 @@ def test_a_map_that_is_no_png_is_damaged(tiny_run, tmp_path):
 
 
 def test_pixel_labels_are_said_among_what_is_kept():
-    assert "image and pixel labels" in privacy({"pictures": 1, "copies": 0, "labels": 1})
-    assert "pixel labels" not in privacy({"pictures": 1, "copies": 0, "labels": 0})
+    assert "image and pixel labels" in privacy({"images": 1, "copies": 0, "labels": 1})
+    assert "pixel labels" not in privacy({"images": 1, "copies": 0, "labels": 0})
 
 
 @pytest.mark.slow

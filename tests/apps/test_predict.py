@@ -242,7 +242,7 @@ def test_pictures_in_folders_below_are_left_out_and_that_is_said(tiny_run, tmp_p
     picture(tmp_path / "photos" / "a.jpg")
     picture(tmp_path / "photos" / "day 1" / "b.jpg")
     result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
-    assert "left out are pictures in folders below it: 1, the first in" in result.output
+    assert "left out are images in folders below it: 1, the first in" in result.output
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
@@ -257,7 +257,7 @@ def test_a_half_picture_is_broken_too(tiny_run, tmp_path):
 
 def test_what_is_not_there_is_told_before_anything_is_written(tiny_run, tmp_path):
     out = tmp_path / "out"
-    assert "is neither a picture nor a folder" in call("predict", tiny_run, tmp_path / "no.jpg", "--out", out).stderr
+    assert "is neither an image nor a folder" in call("predict", tiny_run, tmp_path / "no.jpg", "--out", out).stderr
     assert "is not a run's folder" in call("predict", tmp_path, tmp_path, "--out", out).stderr
     assert "has no step 9" in call("predict", tiny_run, tmp_path, "--out", out, "--step", 9).stderr
     assert "torch sees no GPU" in call("predict", tiny_run, tmp_path, "--out", out, "--device", "cuda:7").stderr or (

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from commands import call
 from ipseg.data.dataset import DatasetSplits
-from ipseg.data.file_dataset import as_name
+from ipseg.data.file_tree import normalize_name
 from ipseg.data.folder import FolderConfig
 from ipseg.data.image_io import read_colors, read_image, read_labels
 from ipseg.errors import UserError
@@ -101,7 +101,7 @@ def test_deep_masks_in_colors_are_refused_not_cut_off(tmp_path):
 @pytest.mark.parametrize(("name", "why"), [("p\udcff.jpg", "is not in UTF-8"), ("a\0b.png", "has a zero byte")])
 def test_names_that_cannot_be_written_down_are_refused(name, why):
     with pytest.raises(UserError, match=why):
-        as_name(name)
+        normalize_name(name)
 
 
 @pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "GIF"])
@@ -374,5 +374,5 @@ def test_a_link_to_another_folder_of_pictures_is_told_not_passed_over(make_folde
     root = make_folder_data()
     (root / "more").mkdir()
     (root / "masks" / "more").symlink_to(root / "more", target_is_directory=True)
-    with pytest.raises(UserError, match="more is a link to a folder, and such are not followed"):
+    with pytest.raises(UserError, match="more is a link to a folder, and those are not followed"):
         opened(root)

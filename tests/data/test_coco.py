@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ipseg.data.coco import CocoConfig, _unpacked
-from ipseg.data.mask_index import describe_reader
+from ipseg.data.coco import CocoConfig, _unpack
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
 
@@ -87,7 +86,7 @@ def test_an_edited_json_is_read_again(coco):
     write_instances(coco, "train", [thing(1, 17, WHOLE)])
     after = CocoConfig(path=str(coco)).build().train
     assert after.class_presence() == [frozenset(), {2}]
-    assert describe_reader(after.read_mask) != describe_reader(before.read_mask)
+    assert after.read_mask != before.read_mask
 
 
 def test_a_json_that_changes_while_the_data_is_open_is_told_not_followed(coco):
@@ -105,7 +104,7 @@ def test_a_reader_of_masks_travels_to_other_processes(coco):
     split = CocoConfig(path=str(coco)).build().train
     reader = pickle.loads(pickle.dumps(split.read_mask))
     assert len(pickle.dumps(reader)) < 1000  # the annotations do not travel
-    assert (reader(split.mask_path(0)) == split.mask(0)).all()
+    assert (reader(split.masks.path("000")) == split.mask(0)).all()
 
 
 def test_masks_need_no_pictures(coco):
@@ -179,7 +178,7 @@ def test_without_pycocotools_the_extra_is_named(coco, monkeypatch):
         ({"annotations": [{"image_id": 0, "category_id": 3}]}, "is not what COCO calls annotations"),
         ({"images": [{"id": 0}]}, "is not what COCO calls annotations"),
         ({"images": "none"}, "is not what COCO calls annotations"),
-        ({"images": [], "annotations": []}, "names no pictures"),
+        ({"images": [], "annotations": []}, "names no images"),
         ({"images": [{"id": 0, "file_name": "../x.jpg", "height": 6, "width": 8}]}, "must stay inside the folder"),
         ({"images": [{"id": 0, "file_name": "a.jpg", "height": 10**9, "width": 10**9}]}, "a.jpg has 1000000000 x"),
         ({"images": [{"id": 0, "file_name": "a.jpg", "height": 0, "width": 8}]}, "a.jpg has 8 x 0 pixels"),
@@ -225,7 +224,7 @@ def test_run_lengths_packed_by_pycocotools_are_unpacked_to_the_same_mask(seed, s
     pycocotools = pytest.importorskip("pycocotools.mask", reason="needs the extra coco")
     rng = np.random.default_rng(seed)
     mask = np.asfortranarray(rng.random(rng.integers(1, 90, 2)) < share)
-    counts = _unpacked(pycocotools.encode(mask.astype(np.uint8))["counts"].decode())
+    counts = _unpack(pycocotools.encode(mask.astype(np.uint8))["counts"].decode())
     assert np.array_equal(np.repeat(np.arange(len(counts)) % 2 == 1, counts), mask.ravel(order="F"))
 
 
@@ -303,7 +302,7 @@ def test_maps_lie_in_a_folder_for_each_folder_of_pictures(coco, tmp_path_factory
     for name in ("000", "001"):
         Image.new("L", (WIDTH, HEIGHT), 255).save(maps / "train2017" / f"{name}.png")
     train = CocoConfig(path=str(coco), saliency=str(maps) if elsewhere else "auto").build().train
-    assert train.saliency_source.path("001") == maps / "train2017" / "001.png"
+    assert train.saliency_source.files.path("001") == maps / "train2017" / "001.png"
     assert train.saliency(1).all()
 
 

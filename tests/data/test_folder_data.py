@@ -63,7 +63,7 @@ def test_a_folder_without_pictures_is_answered_with_the_tree(make_folder_data):
 
 def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_data):
     root = make_folder_data(count=4)
-    with pytest.raises(UserError, match=r"4 training and 0 validation pictures, with data\.val_share=0\.2"):
+    with pytest.raises(UserError, match=r"4 training and 0 validation images, with data\.val_share=0\.2"):
         opened(root)
     assert len(FolderConfig(path=str(root), val_share=0.5).build().val.names) == 2
 
@@ -190,9 +190,9 @@ def test_find_images_takes_files_and_the_pictures_of_folders(tmp_path):
     found = find_images([tmp_path / "one.webp", tmp_path / "some"])
     assert [path.name for path in found] == ["one.webp", "a.JPG", "b.png"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="empty holds no pictures"):
+    with pytest.raises(UserError, match="empty holds no images"):
         find_images([tmp_path / "empty"])
-    with pytest.raises(UserError, match="neither a picture nor a folder"):
+    with pytest.raises(UserError, match="neither an image nor a folder"):
         find_images([tmp_path / "nothing.png"])
 
 
@@ -203,9 +203,9 @@ def test_find_images_says_what_it_leaves_out_in_folders_below(tmp_path):
     some, said = tmp_path / "some", []
     assert find_images([some], said.append) == [some / "a.jpg"]
     left = f"in folders below it: 2, the first in {some / 'day 1'}."
-    assert said == [f"{some}: left out are pictures {left} Name such folders too."]
+    assert said == [f"{some}: left out are images {left} Name such folders too."]
     (some / "a.jpg").unlink()
-    with pytest.raises(UserError, match=r"holds no pictures .* There are some in folders below it: 2, the first in"):
+    with pytest.raises(UserError, match=r"holds no images .* There are some in folders below it: 2, the first in"):
         find_images([some])
 
 

@@ -230,14 +230,14 @@ def test_a_picture_that_is_gone_is_named(tmp_path):
     other = ScenesConfig(classes=4, size=(40, 48), train=1, val=1).build()
     memory = load_memory(tmp_path, other.train)
     lost = next(i for i, exemplar in enumerate(memory.exemplars) if exemplar.name not in other.train.names)
-    with pytest.raises(UserError, match=f'no picture "{memory.entries[lost].name}"'):
+    with pytest.raises(UserError, match=f'no image "{memory.exemplars[lost].name}"'):
         memory.sample(lost)
 
 
 def test_a_picture_that_has_another_size_now_is_named(tmp_path):
     memory = kept(tmp_path)
     other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1, seed=57).build()
-    with pytest.raises(UserError, match=f"{memory.entries[0].name} is no longer of the size"):
+    with pytest.raises(UserError, match=f"{memory.exemplars[0].name} is no longer of the size"):
         load_memory(tmp_path, other.train).sample(0)
 
 

@@ -165,7 +165,7 @@ def test_labels_of_another_size_are_refused(after_two_steps):
     exemplar = after_two_steps.exemplars[0]
     Image.new("L", (3, 3)).save(exemplar.folder / "labels" / f"{exemplar.name}.png")
     after_two_steps = showing(after_two_steps, "sampled", view(2))
-    with pytest.raises(UserError, match="not of the size of its picture"):
+    with pytest.raises(UserError, match="not of the size of its image"):
         after_two_steps.sample(0)
 
 
@@ -206,7 +206,7 @@ def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resi
         memory = showing(memory, None, now, now.scenario.oracle_table(now.step))
     else:
         memory = showing(memory, labels, now)
-    why = rf"{memory.entries[index].name} is no longer of the size it had when it was stored \(64x48, now 32x24\)"
+    why = rf"{memory.exemplars[index].name} is no longer of the size it had when it was stored \(64x48, now 32x24\)"
     with pytest.raises(UserError, match=why):
         memory.sample(index)
 

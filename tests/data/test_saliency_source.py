@@ -23,14 +23,14 @@ def opened(root, **settings) -> DatasetSplits:
 def test_maps_that_are_there_are_read(make_folder_data, setting):
     train = opened(make_folder_data(), saliency=setting).train
     assert np.array_equal(train.saliency(0), train.mask(0) > 0)
-    assert train.saliency_source.path(train.names[0]).name == f"{train.names[0]}.png"
+    assert train.saliency_source.files.path(train.names[0]).name == f"{train.names[0]}.png"
 
 
 @pytest.mark.parametrize(("setting", "maps"), [("auto", False), ("fallback", False), ("fallback", True)])
 def test_without_maps_or_by_choice_they_are_made_while_reading(make_folder_data, setting, maps):
     train = opened(make_folder_data(saliency=maps), saliency=setting).train
     assert np.array_equal(train.saliency(0), salient(train.image(0)))
-    assert train.saliency_source.path(train.names[0]) is None
+    assert train.saliency_source.mode == "fallback"
 
 
 @pytest.mark.parametrize(("setting", "everywhere"), [("all", True), ("none", False)])

@@ -99,7 +99,7 @@ def test_old_classes_are_shown_only_to_an_oracle_and_future_ones_to_nobody():
 
 def test_a_step_without_pictures_says_which_classes_it_looked_for():
     scenario = ScenarioConfig(name="4-1").build("toy", CLASSES)
-    with pytest.raises(UserError, match=r"step 1 of toy/4-1 \(overlap\) has no picture: none of the 1 .* holds emu\."):
+    with pytest.raises(UserError, match=r"step 1 of toy/4-1 \(overlap\) has no image: none of the 1 .* holds emu\."):
         StepDataset(Masks([one(1, 2)]), scenario, scenario.steps[1])
     disjoint = ScenarioConfig(name="4-1", setting="disjoint").build("toy", CLASSES)
     with pytest.raises(UserError, match="without a future class"):

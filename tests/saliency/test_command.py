@@ -182,7 +182,7 @@ def test_data_that_must_not_be_written_is_answered_with_another_place(bare, monk
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"), [("auto", "made while reading, without a model"), ("all", "all stands out")]
+    ("setting", "said"), [("auto", "computed while reading, without a model"), ("all", "everything is salient")]
 )
 def test_a_dry_run_says_where_saliency_comes_from(bare, tiny_settings, setting, said):
     data = {"name": "folder", "path": str(bare), "saliency": setting}

@@ -293,7 +293,7 @@ def test_an_empty_step_is_said_before_it_is_learned(tiny_settings, tmp_path, mak
     (data / "classes.txt").write_text("red\ngreen\nblue\nunicorn\n")
     tiny_settings["data"] = {"name": "folder", "path": str(data)}
     tiny_settings["scenario"] = {"name": "3-1"}
-    with pytest.raises(UserError, match=r"step 1 of folder/3-1 \(overlap\) has no picture: .* unicorn"):
+    with pytest.raises(UserError, match=r"step 1 of folder/3-1 \(overlap\) has no image: .* unicorn"):
         learned(tiny_settings, tmp_path / "mine")
 
 
@@ -340,7 +340,7 @@ def test_a_method_that_reads_no_memory_stores_no_picture(tiny_settings, tmp_path
     assert any("memory.store is copy and changes nothing" in note for note in recipe.unused_settings())
     assert run(recipe, tmp_path / "run", quiet=True).info["memory"] == 0
     assert not list((tmp_path / "run").rglob("*.png"))
-    assert not memory_report(tmp_path / "run")["pictures"]
+    assert not memory_report(tmp_path / "run")["images"]
 
 
 def test_without_memory_nothing_is_kept(tiny_settings, tmp_path):

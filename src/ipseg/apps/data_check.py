@@ -1,14 +1,12 @@
-"""Is a data set whole, and what is in it? Every file is read; all that is wrong is listed, not only the first of it."""
+"""Is a data set complete, and what is in it? Every file is read; all that is wrong is listed, not only the first."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from rich import box
@@ -17,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ipseg.config import override
-from ipseg.data.dataset import PROBLEM_KINDS, DataError, DatasetSplits, ProblemKind, require_same_sizes
-from ipseg.data.file_dataset import FileDataset, in_both, require_exists, truncate, without_mask
+from ipseg.data.dataset import PROBLEM_KINDS, DataError, require_same_size
+from ipseg.data.file_dataset import FileDataConfig, FileDataset, in_both
+from ipseg.data.file_tree import Files, truncate
 from ipseg.data.image_io import read_image, read_salient
 from ipseg.data.mask_index import MaskInfo, scan_masks
 from ipseg.data.parallel import parallel_map
@@ -26,176 +25,92 @@ from ipseg.data.registry import data_config
 from ipseg.errors import UserError
 from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
 
-FIRST = 10
+SHOWN = 10
 """Problems of a kind that a person is shown; a program gets all."""
+SPLITS = ("train", "val")
 Size = tuple[int, int]
 """Height and width."""
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SplitFindings:
-    """What is in the files of a split."""
-
-    pictures: int
-    """Names."""
-    images: int
-    """Files that are there, whole or not; the same for the next two."""
-    masks: int
-    saliency_maps: int
-    class_presence: tuple[frozenset[int], ...]
-    """The classes in each mask that could be read."""
-    errors: tuple[UserError, ...]
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What is in a data set."""
-
-    path: Path
-    format: str
-    classes: tuple[str, ...]
-    splits: dict[str, SplitFindings]
-    """train and val."""
-    scenario: Scenario | None
-    in_both: tuple[DataError, ...]
-    without_mask: tuple[str, ...]
-    """Images that are left out."""
-
-    def problems(self, kind: ProblemKind) -> list[str]:
-        """All of a kind, of the training pictures first."""
-        every = [*chain.from_iterable(split.errors for split in self.splits.values()), *self.in_both]
-        return [str(error) for error in every if _kind(error) == kind]
-
-    def total(self, what: Literal["images", "masks", "saliency_maps"]) -> int:
-        """Files of both splits."""
-        return sum(getattr(split, what) for split in self.splits.values())
-
-    def images_per_step(self) -> list[int] | None:
-        """How many training pictures each step of the scenario has; none without a scenario."""
-        return self.scenario.images_per_step(self.splits["train"].class_presence) if self.scenario else None
-
-    def classes_per_image(self, split: str) -> dict[int, int]:
-        """How many of a split's pictures hold no class, one class, two classes ..."""
-        return dict(sorted(Counter(len(found) for found in self.splits[split].class_presence).items()))
-
-    def images_per_class(self, split: str) -> dict[str, int]:
-        """How many of a split's pictures hold each class."""
-        counts = Counter(value for found in self.splits[split].class_presence for value in found)
-        return {name: counts[value] for value, name in enumerate(self.classes, start=1)}
-
-    def notes(self) -> list[str]:
-        """What is no mistake in itself, but stands in the way of training."""
-        said = []
-        if not self.total("images"):
-            said.append("no images: masks alone were looked at")
-        said += [f"the split {name} is empty" for name, split in self.splits.items() if not split.pictures]
-        if self.without_mask:
-            said.append(f"images without a mask are left out: {len(self.without_mask)} ({truncate(self.without_mask)})")
-        for name, absent in self._absent().items():
-            said.append(f"no picture of the split {name} holds {truncate(absent)}")
-        if not self.total("saliency_maps"):
-            said.append("no saliency maps; `ipseg saliency` makes them")
-        empty = [str(index) for index, count in enumerate(self.images_per_step() or ()) if not count]
-        if empty:
-            said.append(f"no training picture for step {', '.join(empty)}")
-        return said
-
-    def _absent(self) -> dict[str, list[str]]:
-        """The classes, of the scenario if there is one, that no picture of a split holds."""
-        wanted = self.scenario.order if self.scenario else self.classes
-        counts = {name: self.images_per_class(name) for name, split in self.splits.items() if split.pictures}
-        absent = {name: [one for one in wanted if not count[one]] for name, count in counts.items()}
-        return {name: classes for name, classes in absent.items() if classes}
-
-
-class OnFiles(Protocol):
-    """Settings of a data set that lies in files."""
-
-    path: str
-
-    def open(self) -> DatasetSplits:
-        """Open it, also where pictures are missing."""
-        ...
+Result = MaskInfo | Size | UserError
+"""What is known of a file, or what is wrong with it."""
 
 
 def check(
     path: Path, kind: str, scenario: str | None = None, setting: Setting = "overlap", changes: Sequence[str] = ()
-) -> Findings:
-    """Open a data set of a format and look at every file. Raises where the tree is wrong."""
+) -> dict[str, Any]:
+    """Open a data set of a format, read every file and report what is there, as `--json` does. Raises for a wrong tree."""
     for change in changes:
         if not change.strip().startswith("data."):
             raise UserError(f"--set {change}: settings here are data.*, such as data.val=val.")
         if change.partition("=")[0].strip() in ("data.path", "data.name"):
             raise UserError(f"--set {change}: the folder is the command's argument, and its kind --format.")
     settings: dict[str, Any] = {"data": {"name": kind, "path": str(path)}}
-    data = cast(OnFiles, data_config(override(settings, changes)["data"]))
-    root = Path(data.path).expanduser()
-    require_exists(root)
-    opened = data.open()
+    config = cast(FileDataConfig, data_config(override(settings, changes)["data"]))
+    opened = config.open()
     planned = ScenarioConfig(name=scenario, setting=setting).build(opened.name, opened.classes) if scenario else None
-    splits = {name: cast(FileDataset, opened.split(name)) for name in ("train", "val")}
+    splits = {name: cast(FileDataset, opened.split(name)) for name in SPLITS}
     with_images = any(name in split.images.paths for split in splits.values() for name in split.names)
-    found = {
-        name: _look_at(split, with_images=with_images, maps_needed=name == "train") for name, split in splits.items()
+    files, problems = Counter[str](), list[UserError]()
+    presence = {}
+    for name, split in splits.items():
+        results = _read_split(split, with_images=with_images, maps_needed=name == "train")
+        files.update({part: sum(map(_is_there, found.values())) for part, found in results.items()})
+        problems += _problems(split.names, results)
+        presence[name] = [one.classes for one in results["masks"].values() if isinstance(one, MaskInfo)]
+    problems += in_both(splits["train"], splits["val"])
+    report: dict[str, Any] = {
+        "path": str(path),
+        "format": kind,
+        **{part: files[part] for part in ("images", "masks", "saliency_maps")},
+        "splits": {name: len(split.names) for name, split in splits.items()},
+        "classes_per_image": {name: dict(sorted(Counter(map(len, found)).items())) for name, found in presence.items()},
+        "images_per_class": {
+            name: {one: sum(value in image for image in found) for value, one in enumerate(opened.classes, start=1)}
+            for name, found in presence.items()
+        },
+        **{kind: [str(error) for error in problems if _kind(error) == kind] for kind in PROBLEM_KINDS},
+        "scenario": planned and planned.name,
+        "setting": planned and planned.setting,
+        "classes_per_step": planned and [list(step.new) for step in planned.steps],
+        "images_per_step": planned and planned.images_per_step(presence["train"]),
     }
     # VOC has thousands of images for other tasks, and lists that say which are meant
-    alone = [] if kind == "voc" else [image.relative_to(root).as_posix() for image in without_mask(*splits.values())]
-    both = tuple(in_both(splits["train"], splits["val"]))
-    return Findings(path, kind, tuple(opened.classes), found, planned, both, tuple(alone))
+    without_mask = [] if kind == "voc" else _without_mask(config.root, splits.values())
+    return report | {"notes": _notes(report, without_mask, planned)}
 
 
-def _look_at(split: FileDataset, *, with_images: bool, maps_needed: bool) -> SplitFindings:
-    """Read every image (unless masks alone are there), mask and saliency map."""
-    maps = split.saliency_source.files
-    needed = maps_needed and split.saliency_source.mode == "given"  # others that are there are looked at, too
-    image_path = split.images.path if with_images else lambda _: None
-    images = _read_each(split.names, image_path, partial(_sizes, read_image, "looking at images"))
-    salient = partial(_sizes, read_salient, "looking at saliency maps")
-    found_maps = _read_each(split.names, maps.path if needed else maps.paths.get, salient)
-    # Through the index: a mask that it knows is not read again, and training finds what was read here.
-    facts = _read_each(split.names, split.masks.path, lambda paths: scan_masks(paths, split.read_mask))
-    masks = [one.size if isinstance(one, MaskInfo) else one for one in facts]
-    errors: list[UserError] = []
-    for name, *outcomes in zip(split.names, images, masks, found_maps, strict=True):
-        named = dict(zip(("image", "mask", "saliency map"), outcomes, strict=True))
-        errors += [one for one in outcomes if isinstance(one, UserError)]
-        try:
-            require_same_sizes(name, {what: one for what, one in named.items() if isinstance(one, tuple)})
-        except DataError as error:
-            errors.append(error)
-    return SplitFindings(
-        pictures=len(split.names),
-        images=_count(images),
-        masks=_count(masks),
-        saliency_maps=_count(found_maps),
-        class_presence=tuple(one.values for one in facts if isinstance(one, MaskInfo)),
-        errors=tuple(errors),
-    )
+def _read_split(split: FileDataset, *, with_images: bool, maps_needed: bool) -> dict[str, dict[str, Result]]:
+    """By kind of file and name: every image (unless only masks are there), mask and saliency map."""
+    source = split.saliency_source
+    maps_needed &= source.mode == "given"  # others that are there are read, too
+    read_masks = partial(scan_masks, read=split.read_mask)  # cached, so that training finds what was read here
+    images = partial(_read_sizes, read_image, "reading images")
+    maps = partial(_read_sizes, read_salient, "reading saliency maps")
+    return {
+        "images": _read_files(split.names, split.images, images) if with_images else {},
+        "masks": _read_files(split.names, split.masks, read_masks),
+        "saliency_maps": _read_files(split.names, source.files, maps, required=maps_needed),
+    }
 
 
-def _read_each(
+def _read_files(
     names: Sequence[str],
-    path_of: Callable[[str], Path | None],
-    read: Callable[[list[Path]], Sequence[T | UserError]],
-) -> list[T | UserError | None]:
-    """What was read of each name's file, or why it is missing or wrong."""
-    paths: list[Path | UserError | None] = []
-    for name in names:
-        try:
-            paths.append(path_of(name))
-        except UserError as error:
-            paths.append(error)
-    results = iter(read([path for path in paths if isinstance(path, Path)]))
-    return [next(results) if isinstance(path, Path) else path for path in paths]
+    files: Files,
+    read: Callable[[list[Path]], Sequence[Result]],
+    *,
+    required: bool = True,
+) -> dict[str, Result]:
+    there = [name for name in names if name in files.paths]
+    results: dict[str, Result] = dict(zip(there, read([files.paths[name] for name in there]), strict=True))
+    missing = {name: files.missing(name) for name in names if name not in files.paths} if required else {}
+    return results | missing
 
 
-def _sizes(read: Callable[[Path], np.ndarray], title: str, paths: list[Path]) -> list[Size | UserError]:
-    return parallel_map(partial(_size, read), paths, title)
+def _read_sizes(read: Callable[[Path], np.ndarray], title: str, paths: list[Path]) -> list[Size | UserError]:
+    return parallel_map(partial(_read_size, read), paths, title)
 
 
-def _size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
-    """Of the whole file: one that is cut off still says its size at the beginning."""
+def _read_size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
+    """Of the whole file: one that is cut off still has its size at the beginning."""
     try:
         height, width = read(path).shape[:2]
     except UserError as error:
@@ -203,77 +118,87 @@ def _size(read: Callable[[Path], np.ndarray], path: Path) -> Size | UserError:
     return height, width
 
 
-def _kind(error: UserError) -> ProblemKind:
+def _problems(names: Sequence[str], results: dict[str, dict[str, Result]]) -> list[UserError]:
+    """All that is wrong with the files of each name."""
+    problems: list[UserError] = []
+    for name in names:
+        sizes = {}
+        for part, found in results.items():
+            one = found.get(name)
+            if isinstance(one, UserError):
+                problems.append(one)
+            elif one is not None:
+                sizes[part.removesuffix("s")] = one.size if isinstance(one, MaskInfo) else one
+        try:
+            require_same_size(name, **sizes)
+        except DataError as error:
+            problems.append(error)
+    return problems
+
+
+def _kind(error: UserError) -> str:
     return error.kind if isinstance(error, DataError) else "unreadable"
 
 
-def _count(outcomes: Sequence[Size | UserError | None]) -> int:
-    """Files that are there, whole or not."""
-    return sum(one is not None and not (isinstance(one, UserError) and _kind(one) == "missing") for one in outcomes)
+def _is_there(result: Result) -> bool:
+    """Whether there is a file, whole or not."""
+    return not (isinstance(result, UserError) and _kind(result) == "missing")
 
 
-# ---- for people and for programs ------------------------------------------------------------------------------------
+def _without_mask(root: Path, splits: Collection[FileDataset]) -> list[str]:
+    """Images that have no mask and that no split names: nobody would miss them."""
+    used = {split.images.paths.get(name) for split in splits for name in (*split.names, *split.masks.paths)}
+    unused = {path for split in splits for path in split.images.paths.values()} - used
+    return sorted(path.relative_to(root).as_posix() for path in unused)
 
 
-def as_json(found: Findings) -> dict[str, Any]:
-    """Plain values; the keys are documented in docs/data.md."""
-    per_step, scenario = found.images_per_step(), found.scenario
-    return {
-        "path": str(found.path),
-        "format": found.format,
-        "images": found.total("images"),
-        "masks": found.total("masks"),
-        "saliency_maps": found.total("saliency_maps"),
-        "splits": {name: split.pictures for name, split in found.splits.items()},
-        "classes_per_image": {name: found.classes_per_image(name) for name in found.splits},
-        "images_per_class": {name: found.images_per_class(name) for name in found.splits},
-        **{kind: found.problems(kind) for kind in PROBLEM_KINDS},
-        "notes": found.notes(),
-        "scenario": scenario and scenario.name,
-        "setting": scenario and scenario.setting,
-        "images_per_step": per_step,
-    }
+def _notes(report: dict[str, Any], without_mask: Sequence[str], scenario: Scenario | None) -> list[str]:
+    """What is no mistake in itself, but stands in the way of training."""
+    notes = [] if report["images"] else ["no images: only masks were read"]
+    notes += [f"the split {name} is empty" for name in SPLITS if not report["splits"][name]]
+    if without_mask:
+        notes.append(f"images without a mask are left out: {len(without_mask)} ({truncate(without_mask)})")
+    for split, counts in report["images_per_class"].items():
+        absent = [name for name in (scenario.order if scenario else counts) if not counts[name]]
+        if absent and report["splits"][split]:
+            notes.append(f"no image of the split {split} holds {truncate(absent)}")
+    if not report["saliency_maps"]:
+        notes.append("no saliency maps; `ipseg saliency` makes them")
+    empty = [str(index) for index, count in enumerate(report["images_per_step"] or ()) if not count]
+    return [*notes, f"no training image for step {', '.join(empty)}"] if empty else notes
 
 
-def as_tables(found: Findings) -> RenderableType:
-    """The same to look at, with the first problems of each kind."""
-    parts: list[RenderableType] = [_splits_table(found), _classes_table(found)]
-    if found.scenario:
-        parts.append(_steps_table(found))
-    parts += [Text(f"Note: {note}.") for note in found.notes()]
+# ---- for people -----------------------------------------------------------------------------------------------------
+
+
+def as_tables(report: dict[str, Any]) -> RenderableType:
+    """The report to look at, with the first problems of each kind."""
+    splits = _table("split", "images", "classes in an image: images")
+    for name, count in report["splits"].items():
+        shares = ", ".join(f"{classes}: {images}" for classes, images in report["classes_per_image"][name].items())
+        splits.add_row(name, str(count), shares)
+    per_class = _table("class", *SPLITS)
+    for name in report["images_per_class"]["train"]:
+        counts = [str(report["images_per_class"][split][name]) for split in SPLITS]
+        per_class.add_row(Text(name), *counts)  # a name in brackets is no markup
+    parts: list[RenderableType] = [
+        Text(f"Files: {report['images']} images, {report['masks']} masks, {report['saliency_maps']} saliency maps."),
+        splits,
+        per_class,
+    ]
+    if report["scenario"]:
+        steps = _table("step", "learns", "images")
+        steps.title, steps.title_justify = f"{report['scenario']} {report['setting']}", "left"
+        for index, names in enumerate(report["classes_per_step"]):
+            steps.add_row(str(index), Text(", ".join(names)), str(report["images_per_step"][index]))
+        parts.append(steps)
+    parts += [Text(f"Note: {note}.") for note in report["notes"]]
     for kind in PROBLEM_KINDS:
-        problems = found.problems(kind)
-        if problems:
-            more = [f"... and {len(problems) - FIRST} more"] if len(problems) > FIRST else []
+        if problems := report[kind]:
+            more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
             title = f"{kind.replace('_', ' ').capitalize()}: {len(problems)}"
-            parts.append(Text("\n  ".join([title, *problems[:FIRST], *more])))
+            parts.append(Text("\n  ".join([title, *problems[:SHOWN], *more])))
     return Group(*parts)
-
-
-def _splits_table(found: Findings) -> Table:
-    table = _table("split", "pictures", "images", "masks", "saliency maps", "classes in a picture: pictures")
-    for name, split in found.splits.items():
-        shares = ", ".join(f"{classes}: {count}" for classes, count in found.classes_per_image(name).items())
-        counts = (split.pictures, split.images, split.masks, split.saliency_maps)
-        table.add_row(name, *map(str, counts), shares)
-    return table
-
-
-def _classes_table(found: Findings) -> Table:
-    table = _table("class", "train", "val")
-    train, val = (found.images_per_class(name) for name in ("train", "val"))
-    for name in found.classes:
-        table.add_row(Text(name), str(train[name]), str(val[name]))  # a name in brackets is no markup
-    return table
-
-
-def _steps_table(found: Findings) -> Table:
-    assert found.scenario is not None
-    table = _table("step", "learns", "pictures")
-    table.title, table.title_justify = f"{found.scenario.name} {found.scenario.setting}", "left"
-    for step, count in zip(found.scenario.steps, found.images_per_step() or (), strict=True):
-        table.add_row(str(step.index), Text(", ".join(step.new)), str(count))
-    return table
 
 
 def _table(*columns: str) -> Table:

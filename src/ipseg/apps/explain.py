@@ -87,7 +87,7 @@ def find_sample(splits: DatasetSplits, name: str) -> Sample:
         if wanted in images.names:
             index = list(images.names).index(wanted)
             image, mask, saliency = images.image(index), images.mask(index), images.saliency(index)
-            require_same_size(f"{key}/{wanted}", image=image, mask=mask, saliency_map=saliency)
+            require_same_size(f"{key}/{wanted}", image=image.shape, mask=mask.shape, saliency_map=saliency.shape)
             return Sample(f"{key}/{wanted}", image, mask, saliency)
     raise UserError(
         f'no image "{name}": it is no file, and no name in the run\'s data, such as val/{splits.val.names[0]}.'

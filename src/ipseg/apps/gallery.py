@@ -49,7 +49,7 @@ def make_gallery(
         images = [splits.val.image(index) for index in chosen]
         truths = [table[splits.val.mask(index)] for index in chosen]
         for index, image, truth in zip(chosen, images, truths, strict=True):
-            require_same_size(splits.val.names[index], image=image, mask=truth)
+            require_same_size(splits.val.names[index], image=image.shape, mask=truth.shape)
     except (UserError, OSError) as error:
         return Gallery(), missing | dict.fromkeys(runs, f"the data cannot be read ({_first_line(error)}).")
     names, predictions = (BACKGROUND, *scenario.order), {}

@@ -1,4 +1,4 @@
-"""What a run remembers: how much, of which classes, in how many bytes, and what that means for privacy."""
+"""The replay memory of a run: how much, of which classes, in how many bytes, and what that means for privacy."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from ipseg.files import read_json
 
 
 def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
-    """The memory after a step, in numbers; bytes are those of the files as they lie there."""
+    """The memory after a step, in numbers; bytes are those of the files on disk."""
     opened = Run.open(run)
     index = opened.step(step).index
     place = opened.folder.step(index) / "memory"
-    if not (place / "manifest.json").is_file():
+    manifest = place / "manifest.json"
+    if not manifest.is_file():
         raise UserError(f"{run} has no memory after step {index}: it was deleted, or left out of a pack.")
     memory = load_memory(place, EmptyDataset())
-    names = [exemplar.name for exemplar in memory.exemplars]
-    maps = [place / "saliency" / f"{name}.png" for name in names]
-    copies = [file for name in names if (file := place / "images" / f"{name}.png").is_file()]
-    labels = [file for name in names if (file := place / "labels" / f"{name}.png").is_file()]
+    maps, copies, labels = (
+        [place / kind / f"{exemplar.name}.png" for exemplar in memory.exemplars]
+        for kind in ("saliency", "images", "labels")
+    )
     pixels = [_pixels(path) for path in maps]
-    mask_bytes, raw = sum(path.stat().st_size for path in maps), sum(pixels)
+    mask_bytes, copy_bytes, label_bytes = (
+        [path.stat().st_size for path in paths if path.is_file()] for paths in (maps, copies, labels)
+    )
     return {
         "step": index,
-        "pictures": len(names),
-        "size": read_json(place / "manifest.json", "the memory's manifest").get("size"),
-        "store": "copy" if copies else "path",
+        "images": len(memory),
+        "size": read_json(manifest, "the memory's manifest").get("size"),
+        "store": "copy" if copy_bytes else "path",
         "classes": {name: sum(name in exemplar.classes for exemplar in memory.exemplars) for name in memory.order},
-        "mask_bytes": mask_bytes,
-        "uint8_bytes": raw,
+        "mask_bytes": sum(mask_bytes),
+        "uint8_bytes": sum(pixels),
         "packed_bytes": sum(-(-count // 8) for count in pixels),
-        "mask_share": mask_bytes / raw if raw else None,
-        "copy_bytes": sum(path.stat().st_size for path in copies),
-        "copies": len(copies),
-        "labels": len(labels),
-        "label_bytes": sum(path.stat().st_size for path in labels),
-        "manifest_bytes": (place / "manifest.json").stat().st_size,
+        "mask_share": sum(mask_bytes) / sum(pixels) if pixels else None,
+        "copy_bytes": sum(copy_bytes),
+        "copies": len(copy_bytes),
+        "labels": len(label_bytes),
+        "label_bytes": sum(label_bytes),
+        "manifest_bytes": manifest.stat().st_size,
     }
 
 
@@ -59,18 +62,18 @@ def _pixels(path: Path) -> int:
 
 def privacy(report: dict[str, Any]) -> str:
     """What the memory gives away, in one sentence."""
-    if not report["pictures"]:
-        return "privacy: nothing of any picture is kept here; the weights remember what they remember."
+    if not report["images"]:
+        return "privacy: nothing of any image is kept here; the weights remember what they remember."
     if report["copies"]:
-        return f"privacy: {report['copies']} whole pictures lie here: treat this folder like the data set itself."
+        return f"privacy: {report['copies']} whole images lie here: treat this folder like the data set itself."
     kept = "image and pixel labels" if report["labels"] else "image labels"
-    return f"privacy: names, {kept} and outlines of training pictures lie here, the pictures themselves do not."
+    return f"privacy: names, {kept} and outlines of training images lie here, the images themselves do not."
 
 
 def memory_table(report: dict[str, Any]) -> Table:
-    """How many remembered pictures hold each class."""
+    """How many replayed images hold each class."""
     table = Table("class", box=box.SIMPLE_HEAD, title=f"memory after step {report['step']}", title_justify="left")
-    table.add_column("pictures", justify="right")
+    table.add_column("images", justify="right")
     for name, count in report["classes"].items():
         table.add_row(Text(name), str(count))
     return table
@@ -78,28 +81,29 @@ def memory_table(report: dict[str, Any]) -> Table:
 
 def memory_lines(report: dict[str, Any]) -> list[str]:
     """Bytes and what they mean."""
-    count, store = report["pictures"], {"path": "by name", "copy": "with copies"}[report["store"]]
-    lines = [f"pictures: {count}, kept {store}; the manifest takes {say_bytes(report['manifest_bytes'])}"]
-    if count:
+    store = {"path": "by name", "copy": "with copies"}[report["store"]]
+    manifest = format_bytes(report["manifest_bytes"])
+    lines = [f"images: {report['images']}, kept {store}; the manifest takes {manifest}"]
+    if report["images"]:
         share = report["mask_share"]
         eighth = "within" if share <= 1 / 8 else "above"
         lines.append(
-            f"saliency maps: {say_bytes(report['mask_bytes'])} at one bit a pixel (PNG, all of it); as bytes they "
-            f"would take {say_bytes(report['uint8_bytes'])}: {100 * share:.2f} %, {eighth} an eighth (12.5 %)"
+            f"saliency maps: {format_bytes(report['mask_bytes'])} at one bit a pixel (PNG, all of it); as bytes they "
+            f"would take {format_bytes(report['uint8_bytes'])}: {100 * share:.2f} %, {eighth} an eighth (12.5 %)"
         )
         if share > 1 / 8:
-            lines.append("(a PNG's own frame of about 70 bytes weighs more than the bits of very small pictures)")
+            lines.append("(a PNG's own frame of about 70 bytes weighs more than the bits of very small images)")
     if report["copies"]:
-        lines.append(f"copies: {say_bytes(report['copy_bytes'])} in {report['copies']} PNG files")
+        lines.append(f"copies: {format_bytes(report['copy_bytes'])} in {report['copies']} PNG files")
     if report["labels"]:
-        lines.append(f"pixel labels of the step that stored each: {say_bytes(report['label_bytes'])}")
+        lines.append(f"pixel labels of the step that stored each: {format_bytes(report['label_bytes'])}")
     return [*lines, privacy(report)]
 
 
-def say_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """A number of bytes as people read it.
 
-    >>> say_bytes(999), say_bytes(23_400), say_bytes(5_250_000)
+    >>> format_bytes(999), format_bytes(23_400), format_bytes(5_250_000)
     ('999 B', '23.4 kB', '5.2 MB')
     """
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):

@@ -12,7 +12,8 @@ from PIL import Image as Pillow
 
 from ipseg.config import override
 from ipseg.data.dataset import Image, Saliency
-from ipseg.data.file_dataset import FileDataset, require_inside
+from ipseg.data.file_dataset import FileDataset
+from ipseg.data.file_tree import require_inside
 from ipseg.data.image_io import read_image
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
@@ -68,8 +69,8 @@ def plan_maps(data: Path, kind: str, out: Path | None = None, changes: Sequence[
         if out is not None:
             _require_apart(out, maps.folder, split)
         folders.append(maps.folder)
-        for index, name in enumerate(split.names):
-            images[maps.files.paths.get(name, maps.folder / f"{name}.png")] = split.image_path(index)
+        for name in split.names:
+            images[maps.files.paths.get(name, maps.folder / f"{name}.png")] = split.images.path(name)
     for folder in {path.parent for path in images}:
         require_inside(folder, out or data)
     return MapJob(tuple(dict.fromkeys(folders)), images)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
-from pathlib import Path
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
-from ipseg.config import scoped
 from ipseg.data.dataset import DatasetSplits
-from ipseg.data.file_dataset import FileDataset, Files, checked_names, require_complete, require_folders
+from ipseg.data.file_dataset import FileDataConfig, FileDataset
+from ipseg.data.file_tree import Files, require_folders, require_names
 from ipseg.data.image_io import IndexMasks
-from ipseg.data.saliency_source import SaliencySetting, SaliencySource
+from ipseg.data.saliency_source import SaliencySource
 from ipseg.scenario.catalog import ADE
 
-TREE = """\
+
+@dataclass(frozen=True, kw_only=True)
+class AdeConfig(FileDataConfig):
+    """ADE20K (ADEChallengeData2016): 150 classes."""
+
+    tree: ClassVar[str] = """\
     PATH/                          ADEChallengeData2016
       images/training/             NAME.jpg
       images/validation/
       annotations/training/        NAME.png, gray: classes 1 to 150, 0 all other things
       annotations/validation/
-      saliency_map/training/       NAME.png, not zero where something stands out (optional)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdeConfig(SaliencySetting):
-    """ADE20K (ADEChallengeData2016): 150 classes."""
-
-    path: str = scoped(MISSING, "place")
-    """The folder that holds images/ and annotations/."""
+      saliency_map/training/       NAME.png, not zero where something is salient (optional)"""
 
     name: str = "ade"
     """The data set."""
@@ -36,27 +32,19 @@ class AdeConfig(SaliencySetting):
     """What mask value 0, all other things, is. background: trained and counted as a class (as SSUL and PLOP do).
     ignore: neither trained on nor counted (as MiB measures)."""
 
-    def build(self) -> DatasetSplits:
-        """The data set, every file in its place. Pixels are read when they are needed."""
-        require_folders(Path(self.path).expanduser(), ("annotations/training", "annotations/validation"), "ade", TREE)
-        return require_complete(self.open(), TREE)
+    def _open(self) -> DatasetSplits:
+        require_folders(self.root, ["annotations/training"])
+        train = self._split("training")
+        has_val = (self.root / "annotations" / "validation").is_dir()
+        return DatasetSplits(self.name, ADE, train, self._split("validation") if has_val else replace(train, names=[]))
 
-    def open(self) -> DatasetSplits:
-        """The same with pictures or the validation part missing: masks alone tell which classes are where."""
-        root = Path(self.path).expanduser()
-        require_folders(root, ("annotations/training",), "ade", TREE)
-        train, val = self._split(root, "training"), root / "annotations" / "validation"
-        return DatasetSplits(
-            self.name, ADE, train, self._split(root, "validation") if val.is_dir() else train.having([])
-        )
-
-    def _split(self, root: Path, part: str) -> FileDataset:
+    def _split(self, part: str) -> FileDataset:
+        root = self.root
         masks = Files.below(root / "annotations" / part, root, (".png",))
         return FileDataset(
-            checked_names(sorted(masks.paths), str(masks.folder), TREE),
-            ADE,
+            require_names(sorted(masks.paths), masks.folder),
             images=Files.below(root / "images" / part, root),
             masks=masks,
-            read_mask=IndexMasks(len(ADE), zero_ignored=self.other == "ignore"),
-            saliency_source=SaliencySource.chosen(self.saliency, root, "saliency_map", part),
+            read_mask=IndexMasks(len(ADE), ignore_zero=self.other == "ignore"),
+            saliency_source=SaliencySource.choose(self.saliency, root, "saliency_map", part),
         )

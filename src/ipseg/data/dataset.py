@@ -1,11 +1,11 @@
-"""Where pixels come from: what every data set offers, and how a recipe names one."""
+"""What every data set offers: two splits of images with masks and saliency maps."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, get_args
+from typing import Literal, NoReturn, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,12 @@ Image = NDArray[np.uint8]
 Mask = NDArray[np.uint8]
 Saliency = NDArray[np.bool_]
 
-
 ProblemKind = Literal["missing", "unreadable", "size_mismatches", "unknown_values", "in_both_splits"]
 PROBLEM_KINDS: tuple[ProblemKind, ...] = get_args(ProblemKind)
 
 
 class DataError(UserError):
-    """What is wrong with a data set's files. Who opens or reads it raises the first, `data check` lists all of them."""
+    """A problem with a data set's files. Opening or reading raises the first one, `data check` lists all of them."""
 
     def __init__(self, kind: ProblemKind, text: str) -> None:
         super().__init__(kind, text)  # both, so that it travels between processes
@@ -33,9 +32,9 @@ class DataError(UserError):
 
 
 class Dataset(Protocol):
-    """Pictures with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labeled.
+    """Images with masks in the data set's own values: 0 background, i + 1 for class i, 255 not labeled.
 
-    The same index always gives the same picture, and several threads may ask at once (`training.workers`).
+    The same index always gives the same image, and several threads may read at once (`training.workers`).
     """
 
     names: Sequence[str]
@@ -49,32 +48,47 @@ class Dataset(Protocol):
         ...
 
     def saliency(self, index: int) -> Saliency:
-        """(H, W), true where something stands out: S(x) of the paper."""
+        """(H, W), true where something is salient: S(x) of the paper."""
         ...
 
     def class_presence(self) -> Sequence[frozenset[int]]:
-        """Which class values each picture's mask holds (0 and 255 left out)."""
+        """The class values in each image's mask, without 0 and 255."""
         ...
 
 
 class EmptyDataset:
-    """Stands for a data set that is gone, or of which no image is wanted."""
+    """Stands in for a data set that is gone, or whose images are not wanted."""
 
     names: Sequence[str] = ()
 
-    def image(self, index: int) -> Image:
-        """There is none."""
+    def image(self, index: int) -> NoReturn:
         raise IndexError(index)
 
-    mask = image
-
-    def saliency(self, index: int) -> Saliency:
-        """There is none."""
-        raise IndexError(index)
+    mask = saliency = image
 
     def class_presence(self) -> list[frozenset[int]]:
-        """Of no image."""
         return []
+
+
+class Subset:
+    """Some images of a dataset."""
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+        self.names: Sequence[str] = [dataset.names[index] for index in indices]
+
+    def image(self, index: int) -> Image:
+        return self.dataset.image(self.indices[index])
+
+    def mask(self, index: int) -> Mask:
+        return self.dataset.mask(self.indices[index])
+
+    def saliency(self, index: int) -> Saliency:
+        return self.dataset.saliency(self.indices[index])
+
+    def class_presence(self) -> list[frozenset[int]]:
+        presence = self.dataset.class_presence()
+        return [presence[index] for index in self.indices]
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class DatasetSplits:
     val: Dataset
 
     def split(self, name: str) -> Dataset:
-        """The split of that name: train or val."""
+        """The split called train or val."""
         return {"train": self.train, "val": self.val}[name]
 
 
@@ -97,82 +111,39 @@ class DataConfig(Protocol):
     name: str
 
     def build(self) -> DatasetSplits:
-        """Open the data set, checked."""
+        """Open the data set and check that it is complete."""
         ...
+
+
+def hold_out(splits: DatasetSplits, share: float) -> DatasetSplits:
+    """Validate on a fixed share of the training images, to choose settings while the validation images stay unseen.
+
+    Which ones follows from their names alone, so they are the same in every run, whatever its seed.
+    """
+    names = splits.train.names
+    held = [zlib.crc32(name.encode()) / 2**32 < share for name in names]
+    train, val = ([index for index in range(len(names)) if held[index] == wanted] for wanted in (False, True))
+    if not train or not val:
+        raise UserError(
+            f"evaluation.held_out is {share}, but of {len(names)} training images that leaves {len(train)} to "
+            f"learn from and {len(val)} to measure on. Choose another share."
+        )
+    return replace(splits, train=Subset(splits.train, train), val=Subset(splits.train, val))
 
 
 def present_classes(mask: Mask) -> frozenset[int]:
     """The class values in a mask.
 
-    >>> sorted(present(np.array([[0, 2], [255, 2]], dtype=np.uint8)))
+    >>> sorted(present_classes(np.array([[0, 2], [255, 2]], dtype=np.uint8)))
     [2]
     """
     found = np.flatnonzero(np.bincount(mask.ravel(), minlength=256))
     return frozenset(int(value) for value in found if value not in (0, 255))
 
 
-def require_same_size(name: str, **parts: Image | Mask | Saliency | None) -> None:
-    """Raise unless the parts of an image (its mask, its saliency_map) are of one size."""
-    require_same_sizes(name, {what: part.shape[:2] for what, part in parts.items() if part is not None})
-
-
-def require_same_sizes(name: str, sizes: Mapping[str, tuple[int, ...]]) -> None:
-    """The same by (height, width)."""
+def require_same_size(name: str, **shapes: tuple[int, ...]) -> None:
+    """Raise unless image, mask and saliency map, given by their shapes, have one height and width."""
+    sizes = {part: shape[:2] for part, shape in shapes.items()}
     if len(set(sizes.values())) > 1:
-        said = ", ".join(f"its {what.replace('_', ' ')} {width}x{height}" for what, (height, width) in sizes.items())
-        raise DataError("size_mismatches", f"{name}: {said}; they must be equal.")
-
-
-def index_of(split: Dataset, name: str) -> int:
-    """Where a picture of that name stands in the split."""
-    try:
-        return list(split.names).index(name)
-    except ValueError as error:
-        like = f'; names look like "{split.names[0]}"' if split.names else ", which has none there"
-        raise UserError(f'no picture "{name}" in the data{like}.') from error
-
-
-class Subset:
-    """Some pictures of a split."""
-
-    def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:
-        self.whole, self.indices = whole, indices
-        self.names: Sequence[str] = [whole.names[index] for index in indices]
-
-    def image(self, index: int) -> Image:
-        """The picture."""
-        return self.whole.image(self.indices[index])
-
-    def mask(self, index: int) -> Mask:
-        """Its classes."""
-        return self.whole.mask(self.indices[index])
-
-    def saliency(self, index: int) -> Saliency:
-        """What stands out."""
-        return self.whole.saliency(self.indices[index])
-
-    def class_presence(self) -> list[frozenset[int]]:
-        """Those of the whole split, once more."""
-        found = self.whole.class_presence()
-        return [found[index] for index in self.indices]
-
-
-def hold_out(splits: DatasetSplits, share: float) -> DatasetSplits:
-    """The data set without its validation pictures: a share of the training pictures is measured on, the rest learned.
-
-    Which ones follows from their names alone, so they are the same in every run, whatever its seed.
-    """
-    train = splits.train
-    chosen = [index for index, name in enumerate(train.names) if _place(name) < share]
-    kept = [index for index, name in enumerate(train.names) if _place(name) >= share]
-    if not chosen or not kept:
-        raise UserError(
-            f"evaluation.held_out is {share}, but of {len(train.names)} training pictures that leaves {len(kept)} to "
-            f"learn from and {len(chosen)} to measure on. Choose another share."
-        )
-    return replace(splits, train=Subset(train, kept), val=Subset(train, chosen))
-
-
-def _place(name: str) -> float:
-    """Where a name falls between 0 and 1: anywhere, but always there."""
-    return zlib.crc32(name.encode()) / 2**32
+        listed = ", ".join(f"its {part.replace('_', ' ')} {width}x{height}" for part, (height, width) in sizes.items())
+        raise DataError("size_mismatches", f"{name}: {listed}; they must be equal.")

@@ -1,8 +1,7 @@
-"""Reading files that people made: pictures, label maps and saliency maps, with errors that name the file."""
+"""Read files that people made: images, masks and saliency maps, with errors that name the file."""
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ STRIP = 1024
 DEEP = ("I;16", "I;16L", "I;16B", "I", "F")
 """Pillow's modes of more than a byte a pixel. Its own conversion cuts off all that is brighter than 255."""
 STRETCHED = {"L;2": 85, "L;4": 17}
-"""Pillow stretches gray PNGs of 2 or 4 bits to 0-255: right for a picture, wrong for classes."""
+"""Pillow stretches gray PNGs of 2 or 4 bits to 0-255: right for an image, wrong for classes."""
 COLORS = {"1": 1, "L": 1, "LA": 1, "P": 1, "PA": 1, "RGB": 3, "RGBA": 3, "RGBX": 3}
 """Pillow's modes of bytes in which 0 is black, and how many of their bytes are color: the rest is transparency."""
 TURNS = {
@@ -111,7 +110,7 @@ def read_salient(path: Path) -> Saliency:
         if opened.mode not in COLORS:
             raise UserError(
                 f"{path} has mode {opened.mode}; a saliency map has bytes, gray or in colors, that are not zero where "
-                "something stands out. Save it anew as a gray PNG of 8 bits, or of 1."
+                "something is salient. Save it anew as a gray PNG of 8 bits, or of 1."
             )
         values = np.array(opened)
         salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLORS[opened.mode]] != 0).any(axis=-1)
@@ -144,42 +143,40 @@ def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
         raise UserError(f"{path} is not a readable {kind} ({error}).") from error
 
 
-def find_images(paths: list[Path], say: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """The files themselves, and the pictures in the folders, sorted. Hidden ones there are leavings of systems.
+def find_images(paths: list[Path], warn: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """The files themselves, and the images in the folders, sorted; hidden ones are leavings of systems.
 
-    Folders below those are not opened, as what was written for pictures may lie there. It is said what is left out.
+    Folders below those are not opened, as what was written for images may lie there; `warn` tells what is left out.
     """
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            shown = [file for file in path.iterdir() if not file.name.startswith(".")]
-            named = sorted(file for file in shown if file.suffix.lower() in IMAGE_SUFFIXES and not file.is_dir())
-            inside = [file for file in named if file.is_file()]
-            for file in set(named) - set(inside):
-                say(f"{file}: left out, it is no file (a link to nothing, or a pipe).")
-            below = _below(path)
-            left = f"in folders below it: {len(below)}, the first in {below[0].parent}" if below else ""
-            if not inside:
-                more = f" There are some {left}. Name such folders instead." if below else ""
-                raise UserError(f"{path} holds no pictures (looked for {', '.join(IMAGE_SUFFIXES)}).{more}")
-            if below:
-                say(f"{path}: left out are pictures {left}. Name such folders too.")
-            found += inside
-        elif path.is_file():
+        if path.is_file():
             found.append(path)
-        else:
-            raise UserError(f"{path} is neither a picture nor a folder.")
+            continue
+        if not path.is_dir():
+            raise UserError(f"{path} is neither an image nor a folder.")
+        visible = [file for file in sorted(path.rglob("*")) if not _hidden(file.relative_to(path))]
+        images = [file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES and not file.is_dir()]
+        inside = [file for file in images if file.parent == path and file.is_file()]
+        below = [file for file in images if file.parent != path]
+        left = f"in folders below it: {len(below)}, the first in {below[0].parent}" if below else ""
+        if not inside:
+            more = f" There are some {left}. Name such folders instead." if below else ""
+            raise UserError(f"{path} holds no images (looked for {', '.join(IMAGE_SUFFIXES)}).{more}")
+        for file in images:
+            if file.parent == path and not file.is_file():
+                warn(f"{file}: left out, it is no file (a link to nothing, or a pipe).")
+        if below:
+            warn(f"{path}: left out are images {left}. Name such folders too.")
+        found += inside
     return found
 
 
-def _below(folder: Path) -> list[Path]:
-    """The pictures in the folders inside of one."""
-    found: list[Path] = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if Path(parent) != folder:
-            found += [Path(parent, name) for name in sorted(files) if not name.startswith(".")]
-    return [path for path in found if path.suffix.lower() in IMAGE_SUFFIXES]
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+# ---- masks, in the values of a data set -----------------------------------------------------------------------------
 
 
 Color = tuple[int, int, int]
@@ -191,7 +188,7 @@ class IndexMasks:
 
     classes: int
     """Values beyond these are refused."""
-    zero_ignored: bool = False
+    ignore_zero: bool = False
     """Whether 0 is not labeled instead."""
 
     def __call__(self, path: Path) -> Mask:
@@ -203,7 +200,7 @@ class IndexMasks:
                 f"{path} holds the values {sorted(present_classes(mask[beyond]))}; "
                 f"valid are 0 to {self.classes} and 255.",
             )
-        if self.zero_ignored:
+        if self.ignore_zero:
             mask[mask == 0] = IGNORE
         return mask
 

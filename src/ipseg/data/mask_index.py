@@ -1,12 +1,10 @@
-"""Which classes are in which mask: read once on all cores, then kept outside the data until a mask changes."""
+"""The classes in each mask: read once on all cores, then cached outside the data until a mask changes."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,80 +16,55 @@ from ipseg.data.parallel import parallel_map
 from ipseg.errors import UserError
 from ipseg.files import write_text
 
-VERSION = 1
-CLASSES = frozenset(range(1, 255))
-"""Values of classes; 0 is background, 255 is not labeled."""
 Reader = Callable[[Path], Mask]
-"""Raises UserError for a mask that it cannot read. Its repr, or its name, says all that its answers depend on."""
+"""Raises UserError for a mask that it cannot read. Its repr, as a dataclass has, names all its results depend on."""
+Stamp = tuple[int, int]
+"""A file's size and time of change."""
 
 
 @dataclass(frozen=True)
 class MaskInfo:
-    """What is known of a mask once it was read."""
+    """What the index knows of a mask."""
 
-    values: frozenset[int]
-    """The classes in it."""
+    classes: frozenset[int]
     size: tuple[int, int]
     """Height and width."""
 
 
 def class_presence_of(paths: Sequence[Path], read: Reader) -> list[frozenset[int]]:
     """The class values in each mask, in the order of the paths."""
-    found = []
-    for facts in scan_masks(paths, read):
-        if isinstance(facts, UserError):
-            raise facts
-        found.append(facts.values)
-    return found
+    presence = []
+    for info in scan_masks(paths, read):
+        if isinstance(info, UserError):
+            raise info
+        presence.append(info.classes)
+    return presence
 
 
 def scan_masks(paths: Sequence[Path], read: Reader) -> list[MaskInfo | UserError]:
-    """What is in each mask, or why it could not be read. Only masks that are new or have changed are read."""
-    if not paths:
-        return []
-    whole = [path.absolute() for path in paths]
-    names = [str(path) for path in whole]
-    stamps = dict(zip(names, map(_stamp, whole), strict=True))  # before the masks are read: a change then is seen later
-    cache = _Cache.of(whole, read)
-    known = cache.load() if cache else {}
-    facts: dict[str, MaskInfo | UserError] = {
-        name: known[name][1] for name in stamps if name in known and known[name][0] == stamps[name]
+    """Each mask's classes and size, or why it could not be read. Only new and changed masks are read."""
+    names = [str(path.absolute()) for path in paths]
+    stamps = {name: _stamp(name) for name in names}  # before the masks are read: a later change is noticed
+    cache = _cache_file(names, read)
+    cached = _load(cache)
+    infos: dict[str, MaskInfo | UserError] = {
+        name: cached[name][1] for name in stamps if name in cached and cached[name][0] == stamps[name]
     }
-    new = [name for name in stamps if name not in facts]
-    facts |= zip(new, parallel_map(partial(_look, read), new, "looking at masks"), strict=True)
+    new = [name for name in stamps if name not in infos]
+    infos |= zip(new, parallel_map(partial(_scan, read), new, "reading masks"), strict=True)
     if cache and new:
-        kept = {name: entry for name, entry in known.items() if name not in stamps and Path(name).exists()}
-        read_now = {name: (stamps[name], one) for name, one in facts.items() if isinstance(one, MaskInfo)}
-        cache.save(kept | read_now)
-    return [facts[name] for name in names]
+        others = {name: entry for name, entry in cached.items() if name not in stamps and Path(name).exists()}
+        _save(cache, others | {name: (stamps[name], one) for name, one in infos.items() if isinstance(one, MaskInfo)})
+    return [infos[name] for name in names]
 
 
 def cache_folder() -> Path:
-    """Where ipseg keeps what it can make again: $IPSEG_CACHE, or `ipseg` in the user's folder for such things."""
+    """$IPSEG_CACHE, or `ipseg` among the user's caches."""
     chosen = os.environ.get("IPSEG_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "ipseg"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "ipseg" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ipseg"
+    return Path(chosen or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/ipseg").expanduser()
 
 
-def describe_reader(read: Reader) -> str | None:
-    """What tells a reader from others, the same in every process. None if nothing does, as for a lambda.
-
-    >>> from ipseg.data.image_io import read_labels
-    >>> describe_reader(read_labels)
-    'ipseg.data.image_io.read_labels'
-    """
-    name = read.__qualname__ if inspect.isfunction(read) else repr(read)
-    text = f"{read.__module__}.{name}"
-    unclear = ("<lambda>", "<locals>", " at 0x", "__main__.")
-    return None if any(mark in text for mark in unclear) else text
-
-
-def _look(read: Reader, name: str) -> MaskInfo | UserError:
+def _scan(read: Reader, name: str) -> MaskInfo | UserError:
     try:
         mask = read(Path(name))
     except UserError as error:
@@ -99,66 +72,45 @@ def _look(read: Reader, name: str) -> MaskInfo | UserError:
     return MaskInfo(present_classes(mask), (mask.shape[0], mask.shape[1]))
 
 
-Stamp = tuple[int, int]
-"""A file's size and time of change: another file under the same name has another."""
-Entries = dict[str, tuple[Stamp, MaskInfo]]
-
-
-def _stamp(path: Path) -> Stamp:
+def _stamp(name: str) -> Stamp:
     try:
-        found = path.stat()
+        found = Path(name).stat()
     except OSError:
-        return -1, -1  # reading it will say why, or need no file, as where JSON says what to draw
+        return -1, -1  # reading it says why, or needs no file, as where COCO's JSON says what to draw
     return found.st_size, found.st_mtime_ns
 
 
-@dataclass(frozen=True)
-class _Cache:
-    """One file of what was found below one folder with one reader."""
+def _cache_file(names: Sequence[str], read: Reader) -> Path | None:
+    """One for each way of reading the masks below a folder; none for a way that cannot be told from others."""
+    reader = f"{type(read).__module__}.{read!r}"
+    if not names or any(mark in reader for mark in (" at 0x", "<locals>", "__main__.")):  # functions, and the like
+        return None
+    try:
+        root = os.path.commonpath({str(Path(name).parent) for name in names})
+        folder = cache_folder()
+    except (ValueError, RuntimeError):  # on several drives; a user without a home
+        return None
+    key = "\n".join([ipseg.__version__, reader, root]).encode(errors="surrogateescape")
+    return folder / f"masks-{hashlib.sha256(key).hexdigest()[:24]}.json"
 
-    path: Path
-    root: str
-    reader: str
 
-    @classmethod
-    def of(cls, paths: Sequence[Path], read: Reader) -> _Cache | None:
-        reader = describe_reader(read)
-        if reader is None:
-            return None
-        try:
-            root = os.path.commonpath({str(path.parent) for path in paths})
-            folder = cache_folder()
-        except (ValueError, RuntimeError):  # on several drives; a user without a home
-            return None
-        told_apart_by = "\n".join([str(VERSION), ipseg.__version__, reader, root])
-        digest = hashlib.sha256(told_apart_by.encode(errors="surrogateescape")).hexdigest()
-        return cls(folder / f"masks-{digest[:24]}.json", root, reader)
-
-    def load(self) -> Entries:
-        """All that is kept; nothing if there is no such file or it is damaged."""
-        try:
-            kept = json.loads(self.path.read_bytes())
-            if (kept["version"], kept["reader"], kept["root"]) != (VERSION, self.reader, self.root):
-                return {}
-            return {self.root + name: _entry(*values) for name, values in kept["masks"].items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {}
-
-    def save(self, entries: Entries) -> None:
-        """Keep them, if the folder may be written and there is room."""
-        masks = {
-            name.removeprefix(self.root): [*stamp, *facts.size, *sorted(facts.values)]
-            for name, (stamp, facts) in entries.items()
+def _load(cache: Path | None) -> dict[str, tuple[Stamp, MaskInfo]]:
+    """All that is cached; nothing if there is no such file or it is damaged."""
+    try:
+        entries = json.loads(cache.read_bytes()) if cache else {}
+        return {
+            name: ((int(size), int(changed)), MaskInfo(frozenset(bytes(classes)) - {0, 255}, (int(height), int(width))))
+            for name, (size, changed, height, width, *classes) in entries.items()
         }
-        kept = {"version": VERSION, "reader": self.reader, "root": self.root, "masks": masks}
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self.path, json.dumps(kept, separators=(",", ":")))
-        except (OSError, UserError, UnicodeError):
-            return  # read again next time
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
-def _entry(size: int, changed: int, height: int, width: int, *values: int) -> tuple[Stamp, MaskInfo]:
-    if not all(isinstance(one, int) for one in (size, changed, height, width, *values)) or not set(values) <= CLASSES:
-        raise ValueError("not what `save` writes")
-    return (size, changed), MaskInfo(frozenset(values), (height, width))
+def _save(cache: Path, entries: dict[str, tuple[Stamp, MaskInfo]]) -> None:
+    """Write the cache, if the folder may be written and there is room; otherwise masks are read again next time."""
+    values = {name: [*stamp, *info.size, *sorted(info.classes)] for name, (stamp, info) in entries.items()}
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_text(cache, json.dumps(values, separators=(",", ":")))
+    except (OSError, UserError, UnicodeError):
+        return

@@ -1,14 +1,13 @@
-"""The replay memory M: a few images of the past, with an image label and a saliency map.
+"""The replay memory M: a few images of the past, with an image label and a saliency map, and its files.
 
 Pixel annotations are stored only for methods that replay them (`annotated`, `sampled`), and then those alone that the
-step had which stored the image, or one since. On disk: data/memory.py.
+step had which stored the image, or one since. On disk: a manifest, and PNGs by name in saliency/, images/ and labels/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +18,13 @@ from PIL import Image as Pillow
 
 from ipseg.config import scoped
 from ipseg.data.batch import Sample
-from ipseg.data.dataset import Dataset, Mask, index_of
+from ipseg.data.dataset import Dataset, Mask
 from ipseg.data.image_io import read_image, read_labels
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
 
+VERSION = 1
 MemLabels = Literal["annotated", "sampled", "current", "all_seen"]
 """What a replayed image's labels hold: those of all steps that showed it since it was stored, of the step that stored
 it, of the current step, of all seen classes."""
@@ -38,7 +38,8 @@ class MemoryConfig:
     """Images kept, |M| of the paper; 0 is `IPSeg w/o M`."""
 
     store: Literal["path", "copy"] = scoped("path", "fixed")
-    """path: the picture's name in the data set, which must stay. copy: the picture too, for data that will be gone."""
+    """path: the image's name in the data set, which must stay. copy: image files too, so that the data set is no longer
+    required."""
 
     def __post_init__(self) -> None:
         require_at_least("memory.size", self.size, 0)
@@ -53,11 +54,11 @@ class Exemplar:
     classes: tuple[str, ...]
     """Its image label: the step's own classes from ground truth, older ones from the model."""
     step: int
-    """When it was chosen."""
+    """When it was selected."""
     folder: Path | None = None
-    """Where its files lie; none while it is still in the data only."""
+    """Of its files; none while it is still in the data only."""
     guessed: tuple[str, ...] = ()
-    """Those of its classes that the model saw and no step annotated."""
+    """Those of its classes that the model predicted and no step annotated."""
 
     @property
     def annotated(self) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ class LabelPolicy:
                 "replays. Learn the steps before with the same setting, or set it to current."
             )
         if labels.shape != shape:
-            raise UserError(f"memory: the labels of {exemplar.name} are not of the size of its picture.")
+            raise UserError(f"memory: the labels of {exemplar.name} are not of the size of its image.")
         if exemplar.name in self._shown_again:
             assert self._dataset is not None
             labels = with_new_labels(exemplar, labels, self._dataset.sample(self._shown_again[exemplar.name]).labels)
@@ -122,22 +123,33 @@ class ReplayMemory:
         return len(self.exemplars)
 
     def sample(self, index: int) -> Sample:
-        """The image with its stored saliency map and image label, and labels as the policy says."""
+        """The image with its stored saliency map and image label, and labels by the policy."""
         if index not in self._samples:
             self._samples[index] = self._read(self.exemplars[index])
         return self._samples[index]
 
     def _read(self, exemplar: Exemplar) -> Sample:
         assert exemplar.folder is not None
-        file, in_data = f"{exemplar.name}.png", partial(index_of, self.split, exemplar.name)
-        image = read_image(exemplar.folder / "images" / file) if exemplar.has_copy() else self.split.image(in_data())
+        file = f"{exemplar.name}.png"
+        if exemplar.has_copy():
+            image = read_image(exemplar.folder / "images" / file)
+        else:
+            image = self.split.image(self._index(exemplar.name))
         salient = read_labels(exemplar.folder / "saliency" / file) > 0
         _require_size(exemplar, salient.shape, image.shape[:2])
-        full = None if self.policy.oracle is None else self.policy.oracle[self.split.mask(in_data())]
-        if full is not None:
+        full = None
+        if self.policy.oracle is not None:
+            full = self.policy.oracle[self.split.mask(self._index(exemplar.name))]
             _require_size(exemplar, salient.shape, full.shape)
         stored = np.array([name in exemplar.classes for name in self.order])
         return Sample(image, self.policy.labels_of(exemplar, salient.shape), salient, stored, full)
+
+    def _index(self, name: str) -> int:
+        names = list(self.split.names)
+        if name not in names:
+            like = f'; names look like "{names[0]}"' if names else ", which has none there"
+            raise UserError(f'no image "{name}" in the data{like}.')
+        return names.index(name)
 
     def without_copy(self) -> list[str]:
         """The images that only the data set has."""
@@ -145,7 +157,7 @@ class ReplayMemory:
 
 
 def with_new_labels(exemplar: Exemplar, stored: Mask, now: Mask) -> Mask:
-    """Labels that an image was stored with, and where they say nothing those of the step that shows it again."""
+    """Labels that an image was stored with, and where they hold nothing those of the step that shows it again."""
     _require_size(exemplar, stored.shape, now.shape)
     both: Mask = np.where(stored == 0, now, stored)
     return both
@@ -159,7 +171,58 @@ def _require_size(exemplar: Exemplar, stored: tuple[int, ...], now: tuple[int, .
         )
 
 
-VERSION = 1
+# ---- after a step ---------------------------------------------------------------------------------------------------
+
+
+def select_exemplars(
+    candidates: Iterable[Exemplar], classes: Sequence[str], size: int, rng: np.random.Generator
+) -> list[Exemplar]:
+    """Class-balanced sampling (section 3.5): at least size // |classes| images of each class, if there are so many.
+
+    If there are more classes than places, one of each of as many as there are places. Annotated classes count: a class
+    that the model takes for others would have its places filled with these. Then the memory is filled at random. No
+    image is taken twice.
+    """
+    pool = {exemplar.name: exemplar for exemplar in candidates}
+    shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
+    quota = max(1, size // len(classes))
+    chosen: dict[str, Exemplar] = {}
+    for wanted in rng.permutation(list(classes)):
+        count = sum(wanted in exemplar.annotated for exemplar in chosen.values())
+        more = [exemplar for exemplar in shuffled if wanted in exemplar.annotated and exemplar.name not in chosen]
+        chosen |= {exemplar.name: exemplar for exemplar in more[: max(0, min(quota - count, size - len(chosen)))]}
+    rest = [exemplar for exemplar in shuffled if exemplar.name not in chosen]
+    return [*chosen.values(), *rest[: size - len(chosen)]]
+
+
+def update_memory(
+    memory: ReplayMemory,
+    dataset: StepDataset,
+    config: MemoryConfig,
+    seed: int,
+    old_classes: Callable[[Sample], Iterable[str]],
+) -> ReplayMemory:
+    """The memory after a step: old exemplars and the step's images compete for its places.
+
+    `old_classes` predicts the classes of earlier steps in an image: their annotations are not there.
+    """
+    step, order = dataset.step, dataset.step.seen
+    indices = {dataset.name(i): i for i in range(len(dataset))}
+    candidates = {name: Exemplar(name, dataset.classes_in(i), step.index) for name, i in indices.items()}
+    for exemplar in memory.exemplars:  # one that this step shows again has its new classes annotated now
+        own = candidates[exemplar.name].classes if exemplar.name in candidates else ()
+        candidates[exemplar.name] = replace(exemplar, classes=(*exemplar.classes, *own))
+    rng = np.random.default_rng([seed, step.index])
+    chosen = select_exemplars(candidates.values(), order, config.size, rng) if config.size else []
+    for i, exemplar in enumerate(chosen):
+        if exemplar.folder is None:
+            seen = set(old_classes(dataset.sample(indices[exemplar.name])))
+            classes = tuple(name for name in order if name in seen or name in exemplar.classes)
+            chosen[i] = replace(exemplar, classes=classes, guessed=tuple(name for name in classes if name in seen))
+    return ReplayMemory(chosen, memory.split, order)
+
+
+# ---- on disk --------------------------------------------------------------------------------------------------------
 
 
 def save_memory(
@@ -167,19 +230,15 @@ def save_memory(
 ) -> None:
     """Write it after the step of a dataset. `labels`: what will be replayed; without it no labels are stored."""
     folder.mkdir(exist_ok=True)  # not its parents: a run that was removed meanwhile must not begin to exist again
-    new = {dataset.name(i): i for i in range(len(dataset))}
+    indices = {dataset.name(i): i for i in range(len(dataset))}
     for index, exemplar in enumerate(memory.exemplars):
-        sample = dataset.sample(new[exemplar.name]) if exemplar.folder is None else memory.sample(index)
-        had = sample.labels if exemplar.folder is None else exemplar.stored_labels()
-        if labels == "annotated" and had is not None and exemplar.name in new:
-            had = with_new_labels(exemplar, had, dataset.sample(new[exemplar.name]).labels)
-        _write_entry(
-            folder,
-            exemplar.name,
-            sample.salient,
-            image=sample.image if config.store == "copy" else None,
-            labels=had if labels in ("annotated", "sampled") else None,
-        )
+        new = exemplar.folder is None
+        sample = dataset.sample(indices[exemplar.name]) if new else memory.sample(index)
+        had = sample.labels if new else exemplar.stored_labels()
+        if labels == "annotated" and had is not None and exemplar.name in indices:
+            had = with_new_labels(exemplar, had, dataset.sample(indices[exemplar.name]).labels)
+        image = sample.image if config.store == "copy" else None
+        _write_files(folder, exemplar.name, sample, image, had if labels in ("annotated", "sampled") else None)
     _write_manifest(folder, memory.exemplars, memory.order, config)
 
 
@@ -190,18 +249,17 @@ def move_memory(memory: ReplayMemory, folder: Path, coming: Sequence[Dataset]) -
     that comes again keeps its name, by which the next step finds what it annotates there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    theirs = [{name: place for place, name in enumerate(split.names)} for split in coming]
-    used, moved = {*chain(*theirs), *(exemplar.name for exemplar in memory.exemplars)}, []
+    indices = [{name: index for index, name in enumerate(split.names)} for split in coming]
+    used, moved = {*chain(*indices), *(exemplar.name for exemplar in memory.exemplars)}, []
     for index, exemplar in enumerate(memory.exemplars):
-        new, sample = exemplar, memory.sample(index)
-        having = [
-            (split, own[exemplar.name]) for split, own in zip(coming, theirs, strict=True) if exemplar.name in own
-        ]
-        if not all(np.array_equal(split.image(place), sample.image) for split, place in having):
+        sample = memory.sample(index)
+        new = exemplar
+        same_name = [(split, own) for split, own in zip(coming, indices, strict=True) if exemplar.name in own]
+        if not all(np.array_equal(split.image(own[exemplar.name]), sample.image) for split, own in same_name):
             while new.name in used:
                 new = replace(new, name=f"old/{new.name}")
             used.add(new.name)
-        _write_entry(folder, new.name, sample.salient, image=sample.image, labels=exemplar.stored_labels())
+        _write_files(folder, new.name, sample, sample.image, exemplar.stored_labels())
         moved.append(new)
     _write_manifest(folder, moved, memory.order, MemoryConfig(size=len(moved), store="copy"))
 
@@ -212,16 +270,14 @@ def load_memory(folder: Path, split: Dataset, policy: LabelPolicy | None = None)
     manifest = read_json(path, "the memory's manifest", VERSION)
     try:
         order = [str(name) for name in manifest["order"]]
-        exemplars = [_read_entry(exemplar, order, folder, path) for exemplar in manifest["entries"]]
+        exemplars = [_read_entry(entry, order, folder, path) for entry in manifest["entries"]]
     except (KeyError, TypeError) as error:
         raise UserError(f"the memory's manifest is damaged: {path} ({error!r}).") from error
     return ReplayMemory(exemplars, split, order, policy)
 
 
-def _write_entry(
-    folder: Path, name: str, salient: NDArray[np.bool_], *, image: NDArray[np.uint8] | None, labels: Mask | None
-) -> None:
-    for kind, array in (("saliency", salient), ("images", image), ("labels", labels)):
+def _write_files(folder: Path, name: str, sample: Sample, image: NDArray[np.uint8] | None, labels: Mask | None) -> None:
+    for kind, array in (("saliency", sample.salient), ("images", image), ("labels", labels)):
         if array is not None:
             path = folder / kind / f"{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +286,7 @@ def _write_entry(
 
 
 def _write_manifest(folder: Path, exemplars: Sequence[Exemplar], order: Sequence[str], config: MemoryConfig) -> None:
-    listed = [
+    entries = [
         {
             "name": exemplar.name,
             "step": exemplar.step,
@@ -241,66 +297,17 @@ def _write_manifest(folder: Path, exemplars: Sequence[Exemplar], order: Sequence
         for exemplar in exemplars
     ]
     write_json(
-        folder / "manifest.json", {"version": VERSION, **asdict(config), "order": list(order), "entries": listed}
+        folder / "manifest.json", {"version": VERSION, **asdict(config), "order": list(order), "entries": entries}
     )
 
 
-def _read_entry(data: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Exemplar:
-    name, classes, guessed = str(data["name"]), tuple(data["classes"]), tuple(data.get("guessed", ()))
+def _read_entry(entry: dict[str, Any], order: Sequence[str], folder: Path, path: Path) -> Exemplar:
+    name, classes, guessed = str(entry["name"]), tuple(entry["classes"]), tuple(entry.get("guessed", ()))
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise UserError(f'the memory\'s manifest names "{name}", which leaves its folder: {path}.')
     known = set(guessed) <= set(classes) <= set(order)
-    if not known or data["multi_hot"] != [int(name in classes) for name in order]:
+    if not known or entry["multi_hot"] != [int(name in classes) for name in order]:
         raise UserError(f"the memory's manifest contradicts itself about {name}: {path}.")
-    if not isinstance(data["step"], int):
-        raise TypeError(f"step {data['step']!r}")
-    return Exemplar(name, classes, data["step"], folder, guessed)
-
-
-def select_exemplars(
-    exemplars: Iterable[Exemplar], classes: Sequence[str], size: int, rng: np.random.Generator
-) -> list[Exemplar]:
-    """Class-balanced sampling (section 3.5): at least size // |classes| pictures of each class, if there are so many.
-
-    If there are more classes than places, one of each of as many as there are places.
-
-    Annotated ones count: a class that the model takes for others would have its places filled with these. Then the
-    memory is filled at random. No picture is taken twice.
-    """
-    pool = {exemplar.name: exemplar for exemplar in exemplars}
-    shuffled = [pool[name] for name in rng.permutation(sorted(pool))]
-    quota = max(1, size // len(classes))
-    chosen: dict[str, Exemplar] = {}
-    for wanted in rng.permutation(list(classes)):
-        having = sum(wanted in exemplar.annotated for exemplar in chosen.values())
-        more = [exemplar for exemplar in shuffled if wanted in exemplar.annotated and exemplar.name not in chosen]
-        chosen |= {exemplar.name: exemplar for exemplar in more[: max(0, min(quota - having, size - len(chosen)))]}
-    rest = [exemplar for exemplar in shuffled if exemplar.name not in chosen]
-    return [*chosen.values(), *rest[: size - len(chosen)]]
-
-
-def update_memory(
-    memory: ReplayMemory,
-    view: StepDataset,
-    config: MemoryConfig,
-    seed: int,
-    old_classes: Callable[[Sample], Iterable[str]],
-) -> ReplayMemory:
-    """The memory after a step: old entries and the step's pictures compete for its places.
-
-    `old_classes` tells which classes of earlier steps the model sees in a picture: their annotations are not there.
-    """
-    step, order = view.step, view.step.seen
-    at = {view.name(i): i for i in range(len(view))}
-    candidates = {name: Exemplar(name, view.classes_in(i), step.index) for name, i in at.items()}
-    for exemplar in memory.exemplars:  # one that this step shows again has its new classes annotated now
-        own = candidates[exemplar.name].classes if exemplar.name in candidates else ()
-        candidates[exemplar.name] = replace(exemplar, classes=(*exemplar.classes, *own))
-    rng = np.random.default_rng([seed, step.index])
-    chosen = select_exemplars(candidates.values(), order, config.size, rng) if config.size else []
-    for i, exemplar in enumerate(chosen):
-        if exemplar.folder is None:
-            seen = set(old_classes(view.sample(at[exemplar.name])))
-            classes = tuple(name for name in order if name in seen or name in exemplar.classes)
-            chosen[i] = replace(exemplar, classes=classes, guessed=tuple(name for name in classes if name in seen))
-    return ReplayMemory(chosen, memory.split, order)
+    if not isinstance(entry["step"], int):
+        raise TypeError(f"step {entry['step']!r}")
+    return Exemplar(name, classes, entry["step"], folder, guessed)

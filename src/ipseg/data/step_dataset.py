@@ -1,4 +1,4 @@
-"""A step's view of a data set: its pictures, with its labels and nothing else."""
+"""A step's view of a dataset: its images, with the labels of this step and nothing else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ipseg.scenario.split import Scenario, Step
 
 
 class StepDataset:
-    """The pictures that a step learns from. Labels of old and future classes do not pass.
+    """The images that a step learns from. Masks labels of old and future classes as background.
 
-    `oracle` lets old ones through beside the step's own, for upper bounds that say so in their results.
+    `oracle` keeps old ones beside the step's own, for upper bounds that say so in their results.
     """
 
     def __init__(self, split: Dataset, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
@@ -22,12 +22,12 @@ class StepDataset:
                 f"step {step.index} of {scenario.name} learns {', '.join(missing)}, which the data does not have; "
                 f"its classes are {', '.join(scenario.data_classes)}."
             )
-        self._present = split.class_presence()
-        self.indices = [i for i, found in enumerate(self._present) if scenario.selects(step, found)]
+        self._presence = split.class_presence()
+        self.indices = [i for i, present in enumerate(self._presence) if scenario.selects(step, present)]
         if not self.indices:
             raise UserError(
-                f"step {step.index} of {scenario.name} ({scenario.setting}) has no picture: "
-                f"none of the {len(split.names)} training pictures holds {', '.join(step.new)}"
+                f"step {step.index} of {scenario.name} ({scenario.setting}) has no image: "
+                f"none of the {len(split.names)} training images holds {', '.join(step.new)}"
                 + (" without a future class." if scenario.setting == "disjoint" else ".")
             )
         self._labels = scenario.training_table(step)
@@ -37,19 +37,18 @@ class StepDataset:
         return len(self.indices)
 
     def sample(self, position: int) -> Sample:
-        """The picture at a position of the view, with this step's labels."""
+        """The image at a position of this dataset, with the step's labels."""
         index = self.indices[position]
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
-        require_same_size(self.split.names[index], image=image, mask=mask, saliency_map=salient)
+        require_same_size(self.split.names[index], image=image.shape, mask=mask.shape, saliency_map=salient.shape)
         full = None if self._oracle is None else self._oracle[mask]
         return Sample(image, self._labels[mask], salient, full=full)
 
     def name(self, position: int) -> str:
-        """The picture's name in the data set."""
+        """The image's name in the data set."""
         return self.split.names[self.indices[position]]
 
     def classes_in(self, position: int) -> tuple[str, ...]:
-        """Which of the step's classes the picture holds."""
-        found = self._present[self.indices[position]]
-        values = {name: self.scenario.data_classes.index(name) + 1 for name in self.step.new}
-        return tuple(name for name in self.step.new if values[name] in found)
+        """Which of the step's classes the image holds."""
+        present = self._presence[self.indices[position]]
+        return tuple(name for name in self.step.new if self.scenario.data_classes.index(name) + 1 in present)

@@ -185,7 +185,7 @@ def batches(
 
     def read(index: int) -> Sample:
         image, mask = split.image(index), split.mask(index)
-        require_same_size(split.names[index], image=image, mask=mask)
+        require_same_size(split.names[index], image=image.shape, mask=mask.shape)
         return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
 
     indices, size = dist.shard(len(split.names)), config.batch_size

@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from ipseg.config import Settings, flat, read_yaml, scopes, to_dict, to_yaml
 from ipseg.data.dataset import DataConfig
-from ipseg.data.saliency_source import SaliencySetting, is_path
+from ipseg.data.file_dataset import FileDataConfig
+from ipseg.data.saliency_source import is_map_folder
 from ipseg.errors import UserError
 from ipseg.evaluation.results import VERSION as RESULTS
 from ipseg.evaluation.results import RunResult, StepResult
@@ -327,4 +328,4 @@ def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _both_elsewhere(one: DataConfig, other: DataConfig) -> bool:
     """Whether both take their saliency maps from a folder that they name: it may move as the data may."""
-    return all(isinstance(data, SaliencySetting) and is_path(data.saliency) for data in (one, other))
+    return all(isinstance(data, FileDataConfig) and is_map_folder(data.saliency) for data in (one, other))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ipseg.data.dataset import Dataset, DatasetSplits
-from ipseg.data.saliency_source import saliency_mode
+from ipseg.data.file_dataset import saliency_mode
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
