@@ -37,7 +37,7 @@ Result = MaskInfo | Size | UserError
 def check(
     path: Path, kind: str, scenario: str | None = None, setting: Setting = "overlap", changes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Open a data set of a format, read every file and report what is there, as `--json` does. Raises for a wrong tree."""
+    """Open a data set of a format, read every file and report, as `--json` does. Raises for a wrong tree."""
     for change in changes:
         if not change.strip().startswith("data."):
             raise UserError(f"--set {change}: settings here are data.*, such as data.val=val.")
