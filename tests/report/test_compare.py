@@ -43,8 +43,8 @@ def test_seeds_are_one_row_with_mean_and_spread(entry):
     ours, _ = table.rows
     assert [run.result.seed for run in ours.runs] == [0, 1]
     both = [run.result.final()["average"] for run in (entry(quality=0.5), entry(quality=0.6))]
-    assert ours.means["average"] == pytest.approx(sum(both) / 2)
-    assert ours.spreads["average"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    assert ours.scores["average"].mean == pytest.approx(sum(both) / 2)
+    assert ours.scores["average"].std == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
     assert " ± " in rows(table)["ipseg"][2]
     assert "±" not in rows(table)["other"][2]
     assert any("standard deviation of n runs" in note for note in notes(found))
@@ -203,7 +203,7 @@ def test_a_mean_is_never_over_fewer_runs_than_the_row_says(entry):
     unknown = replace(last, miou=last.miou | {"new": None})
     other = replace(other, result=replace(other.result, steps=(*other.result.steps[:-1], unknown)))
     (table,) = make_tables([one, other])
-    assert table.rows[0].means["new"] is None
+    assert table.rows[0].scores["new"].mean is None
 
 
 def test_the_least_forgetting_is_the_best_and_equal_numbers_share_it(entry):

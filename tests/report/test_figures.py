@@ -46,7 +46,7 @@ def test_the_curves_name_every_run_with_its_last_value(make_run, table_of):
     table = table_of(make_run("mine"), make_run("a <b> & c", 0.4))
     text = words(figure(table))
     for row in table.rows:
-        assert f"{row.name} {100 * row.means['all']:.1f}" in text
+        assert f"{row.name} {100 * row.scores['all'].mean:.1f}" in text
 
 
 def test_seeds_are_one_line_with_their_mean_and_a_band(make_run, table_of):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,34 +72,36 @@ def provenance(tables: Sequence[ResultTable]) -> dict[str, str]:
     """Seeds, images, versions, commits and dates of the runs."""
     runs = [run for table in tables for row in table.rows for run in row.runs]
     described = [_description(folder) for folder in dict.fromkeys(run.folder for run in runs if run.folder)]
-    git = [found["git"] for found in described if found.get("git")]
-    kinds = [("held-out training" if run.setup.held_out else "validation", run.result.steps) for run in runs]
     versions = [{"python": found.get("python")} | found.get("versions", {}) for found in described]
-    facts = {
-        "seeds": _join(sorted({run.result.seed for run in runs})),
-        "measured on": _join(
-            f"{steps[-1].images} {kind} images" for kind, steps in kinds if steps and steps[-1].images
-        ),
-        "memory": _join(run.result.info.get("memory") for run in runs),
-        "backbone": _join(run.result.info.get("backbone") for run in runs),
-        "oracle settings": _join(setting for run in runs for setting in run.result.oracle),
-        "begun": _join(sorted({found["started"][:10] for found in described if "started" in found})),
-        "versions": _join(f"{name} {version}" for found in versions for name, version in found.items() if version),
-        "commit": _join(str(one.get("commit"))[:10] + (" with changes" if one.get("changed") else "") for one in git),
-        "platform": _join(found.get("platform") for found in described),
+    facts: dict[str, list[Any]] = {
+        "seeds": sorted({run.result.seed for run in runs}),
+        "measured on": [
+            f"{run.result.steps[-1].images} {'held-out training' if run.setup.held_out else 'validation'} images"
+            for run in runs
+            if run.result.steps and run.result.steps[-1].images
+        ],
+        "memory": [run.result.info.get("memory") for run in runs],
+        "backbone": [run.result.info.get("backbone") for run in runs],
+        "oracle settings": [setting for run in runs for setting in run.result.oracle],
+        "begun": sorted({found["started"][:10] for found in described if "started" in found}),
+        "versions": [f"{name} {version}" for found in versions for name, version in found.items() if version],
+        "commit": [
+            f"{str(git.get('commit'))[:10]}{' with changes' if git.get('changed') else ''}"
+            for found in described
+            if (git := found.get("git"))
+        ],
+        "platform": [found.get("platform") for found in described],
     }
-    return {name: text for name, text in facts.items() if text}
+    texts = {key: list(dict.fromkeys(str(one) for one in found if one is not None)) for key, found in facts.items()}
+    return {key: ", ".join(found) for key, found in texts.items() if found}
 
 
 def _description(folder: Path) -> dict[str, Any]:
+    """What run.json says, as far as it is of the right kinds: a page can do without."""
     try:
         described = read_json(folder / "run.json", "the run's description")
     except UserError:
-        return {}  # a page can do without
+        return {}
     kinds = {"started": str, "git": dict, "versions": dict, "platform": str, "python": str}
     right = isinstance(described, dict)
     return {key: described[key] for key, kind in kinds.items() if right and isinstance(described.get(key), kind)}
-
-
-def _join(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

@@ -34,7 +34,7 @@ class Cell(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """Over seeds, in percent. The standard deviation needs two of them."""
+    """Mean and standard deviation over seeds. The standard deviation needs two of them."""
 
     mean: float | None
     std: float | None
@@ -149,31 +149,30 @@ class TableRow:
         return all(result.measured_alike for result in self.results)
 
     @cached_property
-    def means(self) -> dict[str, float | None]:
+    def scores(self) -> dict[str, Stat]:
         """COLUMNS, as fractions."""
-        return {
-            column: None if self.state else mean_of([run.scores[column] for run in self.runs]) for column in COLUMNS
-        }
+        runs = () if self.state else self.runs
+        return {column: stat([run.scores[column] for run in runs]) for column in COLUMNS}
 
-    @cached_property
-    def spreads(self) -> dict[str, float | None]:
-        """The standard deviation over seeds; none of a single seed."""
-        return {c: None if self.state else std_of([run.scores[c] for run in self.runs]) for c in COLUMNS}
+    @property
+    def steps(self) -> list[tuple[StepResult, ...]]:
+        """Of every step that all seeds have finished each seed's results."""
+        return list(zip(*(result.steps for result in self.results), strict=False))
 
     def over_steps(self, value: Callable[[StepResult], float | None]) -> list[Stat]:
-        """A number after every step that all seeds have finished, over the seeds that measured it."""
-        steps = zip(*(result.steps for result in self.results), strict=False)
-        return [_stat([value(step) for step in of_seeds]) for of_seeds in steps]
+        """A number in percent after every step, over the seeds that measured it."""
+        return [_percent([value(result) for result in seeds]) for seeds in self.steps]
 
     def iou(self) -> list[dict[str, float | None]]:
         """The IoU of every class in percent, after every step."""
-        steps = zip(*(result.steps for result in self.results), strict=False)
-        return [{name: _stat([s.iou.get(name) for s in seeds]).mean for name in seeds[0].iou} for seeds in steps]
+        return [
+            {name: _percent([s.iou.get(name) for s in seeds]).mean for name in seeds[0].iou} for seeds in self.steps
+        ]
 
     def forgetting(self) -> dict[str, float | None]:
         """The points of IoU that each class has lost since its best step."""
         lost = [forgetting(result.steps) for result in self.results if result.measured_alike]
-        return {name: _stat([one.get(name) for one in lost]).mean for name in lost[0]} if lost else {}
+        return {name: _percent([one.get(name) for one in lost]).mean for name in lost[0]} if lost else {}
 
 
 @dataclass(frozen=True)
@@ -203,14 +202,14 @@ class ResultTable:
 
     def cells(self, row: TableRow) -> list[Cell]:
         """COLUMNS, the number of seeds and, if any row has it, the paper's number."""
-        scores = [Cell(format_mean(row.means[c], row.spreads[c]), self._is_best(row, c)) for c in COLUMNS]
+        scores = [Cell(format_mean(*row.scores[c]), self._is_best(row, c)) for c in COLUMNS]
         paper = "–" if row.paper is None else f"{NEAREST} " * row.nearest + f"{row.paper:.1f}"
         return [*scores, Cell("–" if row.state else str(len(row.runs))), *([Cell(paper)] if self.has_paper else [])]
 
     def _is_best(self, row: TableRow, column: str) -> bool:
         """As printed: ties are all marked best. A single number, a bound or an oracle is not."""
-        rivals = [row for row in self.rows if not (row.oracle or row.bound or row.state)]
-        shown = {rival.label: float(percent(v)) for rival in rivals if (v := rival.means[column]) is not None}
+        rivals = [other for other in self.rows if not (other.oracle or other.bound or other.state)]
+        shown = {rival.label: float(percent(v)) for rival in rivals if (v := rival.scores[column].mean) is not None}
         best = min if column == LOWER_IS_BETTER else max
         return row.label in shown and len(shown) > 1 and shown[row.label] == best(shown.values())
 
@@ -316,22 +315,20 @@ def format_mean(mean: float | None, std: float | None = None) -> str:
     return percent(mean) + ("" if std is None else f" ± {percent(std)}")
 
 
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """None as soon as one is missing: a mean over fewer seeds than the row says would be another number."""
+def stat(values: Sequence[float | None], *, all_seeds: bool = True) -> Stat:
+    """Without `all_seeds` over those that have the number: another seed's validation images may lack a class.
+
+    >>> stat([0.5, None]), stat([0.5, None], all_seeds=False)
+    (Stat(mean=None, std=None), Stat(mean=0.5, std=None))
+    """
     known = [value for value in values if value is not None]
-    return statistics.fmean(known) if len(known) == len(values) else None
+    if not known or (all_seeds and len(known) < len(values)):  # a mean over fewer seeds would be another number
+        return Stat(None, None)
+    return Stat(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
 
 
-def std_of(values: Sequence[float | None]) -> float | None:
-    """The standard deviation; none of a single value, or where one is missing."""
-    known = [value for value in values if value is not None]
-    return statistics.stdev(known) if len(known) == len(values) > 1 else None
-
-
-def _stat(values: Sequence[float | None]) -> Stat:
-    """Over the seeds that have the number: another seed's validation images may lack a class."""
-    known = [100 * value for value in values if value is not None]
-    return Stat(statistics.fmean(known) if known else None, statistics.stdev(known) if len(known) > 1 else None)
+def _percent(values: Sequence[float | None]) -> Stat:
+    return stat([None if value is None else 100 * value for value in values], all_seeds=False)
 
 
 def _shortened(names: Sequence[str], most: int = 8) -> str:

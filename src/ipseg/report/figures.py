@@ -65,7 +65,7 @@ def styled() -> Iterator[None]:
 def plotted(table: ResultTable) -> list[TableRow]:
     """The rows with results; if there are more than colors, those with the highest mIoU."""
     rows = [row for row in table.rows if all(result.steps for result in row.results)]
-    best = sorted(rows, key=lambda row: row.means["all"] or -1, reverse=True)[: len(COLORS)]
+    best = sorted(rows, key=lambda row: row.scores["all"].mean or -1, reverse=True)[: len(COLORS)]
     return [row for row in rows if row in best]
 
 

@@ -102,8 +102,8 @@ def _csv_cell(text: str) -> str:
 def as_json(tables: Sequence[ResultTable]) -> list[dict[str, Any]]:
     """Plain values, in percent."""
 
-    def in_percent(values: dict[str, float | None]) -> dict[str, float | None]:
-        return {column: None if value is None else round(100 * value, 3) for column, value in values.items()}
+    def in_percent(value: float | None) -> float | None:
+        return None if value is None else round(100 * value, 3)
 
     return [
         {
@@ -116,8 +116,8 @@ def as_json(tables: Sequence[ResultTable]) -> list[dict[str, Any]]:
             "oracle": list(row.oracle),
             "bound": row.bound,
             "state": row.state or "finished",
-            "mean": in_percent(row.means),
-            "spread": in_percent(row.spreads),
+            "mean": {column: in_percent(score.mean) for column, score in row.scores.items()},
+            "spread": {column: in_percent(score.std) for column, score in row.scores.items()},
             "best": [column for column, cell in zip(COLUMNS, table.cells(row), strict=False) if cell.best],
             "paper": row.paper,
             "nearest": row.nearest,
