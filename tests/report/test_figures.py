@@ -7,11 +7,8 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 
-from ipseg.errors import UserError
 from ipseg.report.confusion import Confusion
 from ipseg.report.figures import (
     COLORS,
@@ -21,7 +18,6 @@ from ipseg.report.figures import (
     draw_curves,
     plotted,
     run_colors,
-    save,
     short,
     svg,
 )
@@ -107,16 +103,3 @@ def test_a_long_name_loses_its_middle_and_is_never_a_formula(make_run, table_of)
 
 def test_letters_that_the_font_lacks_are_drawn_without_a_warning(make_run, table_of):
     assert "日本" in words(figure(table_of(make_run("日本"))))
-
-
-def test_a_figure_is_written_as_svg_or_png_and_as_nothing_else(make_run, table_of, tmp_path):
-    drawn = figure(table_of(make_run("mine")))
-    save(drawn, tmp_path / "a.svg")
-    save(drawn, tmp_path / "a.png")
-    assert "<svg" in (tmp_path / "a.svg").read_text()
-    with Image.open(tmp_path / "a.png") as image:
-        assert image.size[0] > 1000
-    with pytest.raises(UserError, match=r"\.svg or \.png"):
-        save(drawn, tmp_path / "a.pdf")
-    with pytest.raises(UserError, match="missing"):
-        save(drawn, tmp_path / "nowhere" / "a.png")

@@ -23,13 +23,11 @@ from ipseg.training.setup import load, restore
 
 MOST_STEPS = 4
 """Steps whose predictions are shown: the first, the last and between them, so that images stay wide."""
-Choose = Callable[[DatasetSplits, Scenario], list[int]]
-"""The indices of validation images."""
 Labels = NDArray[np.uint8]
 
 
 def make_gallery(
-    rows: Sequence[TableRow], choose: Choose, device: torch.device, say: Callable[[str], None]
+    rows: Sequence[TableRow], count: int, device: torch.device, say: Callable[[str], None]
 ) -> tuple[Gallery, dict[str, str]]:
     """Predictions of the first seed of every row on the same images; and why a row has none."""
     runs, missing = {}, {}
@@ -45,7 +43,7 @@ def make_gallery(
         splits = recipe.splits()  # its validation split is the one that the run is measured on
         scenario = replace(learned, data_classes=splits.classes)  # mask values follow the data that is read now
         table = scenario.evaluation_table(scenario.steps[-1])
-        chosen = choose(splits, scenario)
+        chosen = spread_over_data(splits, scenario, count)
         images = [splits.val.image(index) for index in chosen]
         truths = [table[splits.val.mask(index)] for index in chosen]
         for index, image, truth in zip(chosen, images, truths, strict=True):

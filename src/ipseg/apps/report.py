@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ipseg.apps.compare import compare
-from ipseg.apps.gallery import make_gallery, spread_over_data
+from ipseg.apps.gallery import make_gallery
 from ipseg.errors import UserError
 from ipseg.files import read_json, require_output, write_text
 from ipseg.report.compare import ResultTable
@@ -42,8 +41,7 @@ def report(
     for table in tables:
         gallery, missing = Gallery(), ["Predictions: --gallery 0 leaves them out."]
         if images:
-            choose = partial(spread_over_data, count=images)
-            gallery, reasons = make_gallery(plotted(table), choose, choose_device(device), say)
+            gallery, reasons = make_gallery(plotted(table), images, choose_device(device), say)
             missing = _by_reason(reasons)
         chapters.append(Chapter(table=table, gallery=gallery, missing=missing))
     write_text(out, render(title, chapters, provenance(tables) | dict(more_facts or {}), intro=intro))

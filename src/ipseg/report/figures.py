@@ -1,4 +1,4 @@
-"""Figures of results: curves over steps and confusion matrices, for a page or as a file."""
+"""Figures of results: curves over steps and confusion matrices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -15,11 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from ipseg.errors import UserError
 from ipseg.evaluation.results import StepResult
-from ipseg.files import replacing
 from ipseg.report.compare import ResultTable, TableRow
 from ipseg.report.confusion import Confusion
 from ipseg.visible import one_line
@@ -102,42 +98,30 @@ def draw_curves(axes: Axes, rows: Sequence[TableRow], value: Value, title: str) 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("step")
     axes.set_title(title, loc="left", fontsize=9)
-    legend_beside(axes)
-
-
-def legend_beside(axes: Axes) -> None:
-    """Names of the lines on the right, the highest end first."""
     lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
-    lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))
+    lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))  # beside the plot the highest end first
     axes.legend(handles=lines, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, handlelength=1.6)
 
 
 def confusion_map(confusion: Confusion) -> Figure:
-    """A figure of the confusion matrix after the last step."""
-    side = 1.25 + 0.25 * len(confusion.names)
+    """A figure of a confusion matrix in percent: right is blue, wrong is red. A root makes small errors visible."""
+    shares, names = confusion.shares, [short(name, 16) for name in confusion.names]
+    places, side = range(len(names)), 1.25 + 0.25 * len(names)
+    right, known = np.eye(len(names), dtype=bool), np.nan_to_num(shares)
+    tint = np.where(right[..., None], mpl.colors.to_rgb(COLORS[0]), mpl.colors.to_rgb(WRONG))
     with styled():
         figure = Figure(figsize=(side, side), layout="constrained")
         axes = figure.add_subplot()
-        draw_heatmap(axes, confusion.shares, confusion.names, confusion.names, confusion=True)
+        axes.imshow(np.dstack([tint, 0.7 * np.where(right, known, np.sqrt(known))]), interpolation="nearest")
+        for (y, x), share in np.ndenumerate(known):
+            if share >= 0.005:
+                axes.text(x, y, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
+        axes.set_xticks(places, names, rotation=90)
+        axes.set_yticks(places, names)
         axes.set(xlabel="predicted", ylabel="true")
+        axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
     return figure
-
-
-def draw_heatmap(
-    axes: Axes, values: NDArray[np.float64], rows: Sequence[str], columns: Sequence[str], *, confusion: bool = False
-) -> None:
-    """Shares, printed in percent. In a confusion matrix errors are red; a root makes small ones visible."""
-    right = np.eye(len(rows), dtype=bool) if confusion else np.ones_like(values, dtype=bool)
-    tint = np.where(right[..., None], mpl.colors.to_rgb(COLORS[0]), mpl.colors.to_rgb(WRONG))
-    known = np.nan_to_num(values)
-    axes.imshow(np.dstack([tint, 0.7 * np.where(right, known, np.sqrt(known))]), aspect="auto", interpolation="nearest")
-    for (y, x), value in np.ndenumerate(values):
-        text = "" if np.isnan(value) or (confusion and value < 0.005) else f"{100 * value:.0f}"
-        axes.text(x, y, text, ha="center", va="center", fontsize=8)
-    axes.set_xticks(range(len(columns)), [short(name, 16) for name in columns], rotation=90 if confusion else 0)
-    axes.set_yticks(range(len(rows)), [short(name, 16) for name in rows])
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
 
 
 def run_colors(names: Sequence[str]) -> list[str]:
@@ -171,15 +155,3 @@ def svg(figure: Figure) -> str:
     with styled():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
-
-
-def save(figure: Figure, path: Path) -> None:
-    """The figure as a file, dark ink on white: .svg or .png."""
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("svg", "png"):
-        raise UserError(f"{path}: a figure is written as .svg or .png; let the name end with one of them.")
-    if not path.resolve().parent.is_dir():
-        raise UserError(f"{path}: the folder {path.parent} is missing.")
-    with replacing(path) as temporary:
-        options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"dpi": 200}
-        figure.savefig(temporary, format=kind, facecolor="white", **options)

@@ -41,18 +41,18 @@ def rich_tables(tables: Sequence[ResultTable]) -> Group:
 
 def markdown(tables: Sequence[ResultTable]) -> str:
     """For a README or a pull request."""
+
+    def escaped(name: str) -> str:
+        return "".join(f"\\{letter}" if letter in "\\|*_`<[~$" else letter for letter in one_line(name))
+
     lines = []
     for table in tables:
-        lines += [f"### {escaped(table.title)}", "", table_line(["run", *table.columns])]
-        lines.append(table_line(["---", *["---:"] * len(table.columns)]))
-        lines += [table_line([escaped(row.label), *map(bold_if_best, table.cells(row))]) for row in table.rows]
-        lines.append("")
+        cells = [["run", *table.columns], ["---", *["---:"] * len(table.columns)]]
+        for row in table.rows:
+            numbers = [f"**{cell.text}**" if cell.best else cell.text for cell in table.cells(row)]
+            cells.append([escaped(row.label), *numbers])
+        lines += [f"### {escaped(table.title)}", "", *(f"| {' | '.join(line)} |" for line in cells), ""]
     return "\n".join([*lines, *(f"{escaped(note)}.  " for note in notes(tables)), ""])
-
-
-def bold_if_best(cell: Cell) -> str:
-    """The text of a Markdown cell."""
-    return f"**{cell.text}**" if cell.best else cell.text
 
 
 def latex(tables: Sequence[ResultTable]) -> str:
@@ -170,13 +170,3 @@ def plain_table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Tab
     for number in numbers:
         table.add_column(number, justify="right", overflow="fold")
     return table
-
-
-def table_line(cells: Sequence[str]) -> str:
-    """A line of a Markdown table."""
-    return "| " + " | ".join(cells) + " |"
-
-
-def escaped(name: str) -> str:
-    """A name that Markdown shows as it is."""
-    return "".join(f"\\{letter}" if letter in "\\|*_`<[~$" else letter for letter in one_line(name))
