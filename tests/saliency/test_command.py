@@ -101,7 +101,7 @@ def test_a_map_that_could_not_be_written_leaves_nothing_behind(bare, monkeypatch
     assert list((bare / "saliency").iterdir()) == []
 
 
-def test_a_broken_picture_is_named_and_the_others_have_maps(bare):
+def test_a_broken_image_is_named_and_the_others_have_maps(bare):
     (bare / "images" / "picture_04.png").write_bytes(b"broken")
     result = call(bare, "--fallback")
     assert result.exit_code == 2
@@ -137,14 +137,14 @@ def test_a_folder_of_maps_may_be_called_like_a_setting(bare, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("out", ["images", "masks", "images/maps", "masks/../images", "link", "."])
-def test_maps_are_not_put_among_the_pictures_and_masks(bare, out):
+def test_maps_are_not_put_among_the_images_and_masks(bare, out):
     (bare / "link").symlink_to(bare / "masks")
     before = sorted(path for path in bare.rglob("*") if path.is_file())
     assert "Choose a folder for maps alone" in fails(bare, "--fallback", "--out", bare / out)
     assert sorted(path for path in bare.rglob("*") if path.is_file()) == before
 
 
-def test_a_part_of_a_tree_where_maps_would_lie_among_pictures_is_found_too(bare, tmp_path):
+def test_a_part_of_a_tree_where_maps_would_lie_among_images_is_found_too(bare, tmp_path):
     ade = tmp_path / "ade"
     for kind, own in (("images", "images"), ("annotations", "masks")):
         (ade / kind).mkdir(parents=True)

@@ -22,7 +22,7 @@ def blob(height: int = 120, width: int = 160, color=(220, 60, 40), ground=(90, 1
 
 @settings(max_examples=15)
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(0, 9))
-def test_every_picture_has_a_map_of_its_size_and_always_the_same(height, width, seed):
+def test_every_image_has_a_map_of_its_size_and_always_the_same(height, width, seed):
     image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     found = salient(image)
     assert (found.shape, found.dtype) == ((height, width), bool)
@@ -43,7 +43,7 @@ def test_a_dark_object_is_found_as_a_bright_one_is():
 
 
 @pytest.mark.parametrize("gray", [0, 128, 255])
-def test_nothing_stands_out_of_a_blank_picture(gray):
+def test_nothing_is_salient_in_a_blank_image(gray):
     noise = np.random.default_rng(0).integers(-3, 4, (100, 140, 3))
     assert not salient(np.full((100, 140, 3), gray, dtype=np.uint8)).any()
     assert not salient((gray + noise).clip(0, 255).astype(np.uint8)).any()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -349,27 +348,18 @@ def flower(rng: np.random.Generator) -> Shape:
 # ---- classes --------------------------------------------------------------------------------------------------------
 
 
-class Kind(NamedTuple):
-    """One kind of object."""
-
-    shape: ShapeSampler
-    pair: int
-    """Look-alikes have the same."""
-
-
-PAIRS = ((cow, horse), (bus, car), (cup, teapot), (cat, dog), (sailboat, steamer), (house, church),
-         (tree, mushroom), (fish, whale), (chair, table), (star, flower))  # fmt: skip
-KINDS = [Kind(pair[which], number) for which in (0, 1) for number, pair in enumerate(PAIRS)]
+KINDS: tuple[ShapeSampler, ...] = (
+    *(cow, bus, cup, cat, sailboat, house, tree, fish, chair, star),  # the first of every pair,
+    *(horse, car, teapot, dog, steamer, church, mushroom, whale, table, flower),  # and their look-alikes
+)
+PAIRS = len(KINDS) // 2
 
 
 @cache
-def kinds_of(count: int) -> list[Kind]:
-    """All kinds, as many as in Pascal VOC: `count` classes, then those that are unknown foreground.
-
-    The classes are the first of every pair, then their look-alikes in the same order.
-    """
-    classes = KINDS[: (count + 1) // 2] + KINDS[len(PAIRS) :][: count // 2]
-    return classes + [kind for kind in KINDS if kind not in classes]
+def kinds_of(count: int) -> list[ShapeSampler]:
+    """All kinds, as many as in Pascal VOC: `count` classes, pairs of look-alikes; the others are unknown foreground."""
+    classes = KINDS[: (count + 1) // 2] + KINDS[PAIRS:][: count // 2]
+    return [*classes, *(kind for kind in KINDS if kind not in classes)]
 
 
 def class_names(count: int = 12) -> tuple[str, ...]:
@@ -378,4 +368,4 @@ def class_names(count: int = 12) -> tuple[str, ...]:
     >>> class_names(6)
     ('cow', 'bus', 'cup', 'horse', 'car', 'teapot')
     """
-    return tuple(kind.shape.__name__ for kind in kinds_of(count)[:count])
+    return tuple(kind.__name__ for kind in kinds_of(count)[:count])

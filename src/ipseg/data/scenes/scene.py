@@ -11,7 +11,7 @@ from PIL import Image, ImageFilter
 
 from ipseg.data.scenes.backgrounds import background
 from ipseg.data.scenes.clutter import HANGING, STANDING
-from ipseg.data.scenes.objects import kinds_of
+from ipseg.data.scenes.objects import KINDS, PAIRS, kinds_of
 from ipseg.data.scenes.rendering import Palette, Size, Sprite, cast_shadow, choose, photograph, render, smooth_noise
 from ipseg.data.scenes.shapes import posed
 
@@ -87,10 +87,10 @@ class Stage:
         kinds = kinds_of(classes)
         cast = self._cast(classes, len(kinds))
         for number, height in zip(cast, np.sort(self.rng.uniform(0.0, 1.0, len(cast))), strict=True):
-            kind = kinds[number]
-            shape = posed(kind.shape(self.rng), self.rng)
+            shape = posed(kinds[number](self.rng), self.rng)
             extent = self.short * self.rng.uniform(*EXTENTS[len(cast) - 1])
-            sprite = render(shape, extent, self.palette.of_pair(kind.pair, self.rng), self.light, self.rng)
+            palette = self.palette.of_pair(KINDS.index(kinds[number]) % PAIRS, self.rng)
+            sprite = render(shape, extent, palette, self.light, self.rng)
             place = self._find_place(sprite, float(height))
             if place is not None:
                 owner = self._put(sprite, *place, standing=True)
