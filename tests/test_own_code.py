@@ -268,3 +268,22 @@ def test_processes_that_the_command_starts_leave_it_out_too(monkeypatch):
     with pytest.raises(SystemExit):
         cli.main()
     assert os.environ["PYTHONSAFEPATH"] == "1"
+
+
+# ---- the network ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hf-hub:mallory/resnet10t", "hf_hub:mallory/x", "local-dir:evil", "resnet10t.hf-hub:x"])
+def test_no_backbone_of_a_stranger_s_run_makes_timm_look_elsewhere(tiny_run, here, name, monkeypatch):
+    """timm takes names that are addresses: of a hub, or of a folder whose config it follows."""
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("asked the network"))
+    monkeypatch.setattr("timm.create_model", lambda *_, **__: pytest.fail("timm was given the name"))
+    shutil.copytree(tiny_run, here / "run")
+    values = yaml.safe_load((here / "run" / "recipe.yaml").read_text())
+    values["model"]["backbone"]["name"] = name
+    (here / "run" / "recipe.yaml").write_text(yaml.safe_dump(values))
+    Image.new("RGB", (64, 64)).save(here / "photo.png")
+    for words in (("predict", "run", "photo.png", "--out", "out"), ("evaluate", "run"), ("cost", "run")):
+        assert f'no backbone "{name}"' in fails(*words)
+    shutil.rmtree(here / "run" / "step_00")
+    assert f'no backbone "{name}"' in fails("train", "run", "--resume")
