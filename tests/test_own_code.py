@@ -273,7 +273,9 @@ def test_processes_that_the_command_starts_leave_it_out_too(monkeypatch):
 # ---- the network ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["hf-hub:mallory/resnet10t", "hf_hub:mallory/x", "local-dir:evil", "resnet10t.hf-hub:x"])
+@pytest.mark.parametrize(
+    "name", ["hf-hub:mallory/resnet10t", "hf_hub:mallory/x", "local-dir:evil", "resnet10t.hf-hub:x"]
+)
 def test_no_backbone_of_a_stranger_s_run_makes_timm_look_elsewhere(tiny_run, here, name, monkeypatch):
     """timm takes names that are addresses: of a hub, or of a folder whose config it follows."""
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("asked the network"))

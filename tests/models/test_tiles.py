@@ -30,9 +30,9 @@ def learned(settings: dict[str, Any], method: str | dict[str, Any], backbone: st
     return made
 
 
-@pytest.fixture(autouse=True)
-def _far(monkeypatch) -> None:
-    """The first pass, too, may see the whole image."""
+@pytest.fixture
+def far(monkeypatch) -> None:
+    """Both passes may see the whole image around a tile."""
     monkeypatch.setattr(module, "CONTEXT", 352)
     monkeypatch.setattr(module, "POOLING", 352)
     monkeypatch.setattr(module, "POOLED", 96)
@@ -45,9 +45,10 @@ def image() -> Tensor:
 
 
 def in_tiles(method: Method, image: Tensor, side: int, context: int) -> tuple[Tensor, list[Prediction]]:
-    scores = torch.full((1, 5, *SIZE), torch.nan)
+    size = (image.shape[-2], image.shape[-1])
+    scores = torch.full((1, 5, *size), torch.nan)
     found = []
-    tiles = Tiles(method.network.encoder, lambda rows, columns: image[..., rows, columns], SIZE, side, context)
+    tiles = Tiles(method.network.encoder, lambda rows, columns: image[..., rows, columns], size, side, context)
     for prediction, inner, place in tiles.predictions(method.predict):
         scores[..., *place] = prediction.scores[..., *inner]
         found.append(prediction)
@@ -66,6 +67,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_with_the_whole_image_as_context_tiles_say_what_it_says_at_once(tiny_settings, image, method):
     made = learned(tiny_settings, method)
@@ -79,6 +81,24 @@ def test_with_the_whole_image_as_context_tiles_say_what_it_says_at_once(tiny_set
     assert torch.equal(made.predict(image).scores, whole.scores)  # nothing of the tiles stays
 
 
+KINDS = ["resnet10t", "tf_efficientnet_lite0", "convnext_atto", "swin_tiny_patch4_window7_224"]
+
+
+@pytest.mark.parametrize("backbone", KINDS)
+def test_with_the_context_that_tiles_have_scores_of_every_kind_of_backbone_stay(tiny_settings, backbone):
+    made = learned(tiny_settings, "ipseg", backbone)
+    coarse = torch.rand(1, 3, 12, 100, generator=torch.Generator().manual_seed(0))
+    image = torch.nn.functional.interpolate(coarse, (200, 1700), mode="bilinear")
+    whole = made.predict(image)
+    scores, found = in_tiles(made, image, side=448, context=context_of(made.network.encoder))
+    assert len(found) >= 3
+    away = (scores - whole.scores).abs()
+    assert away.mean() < 1.5e-4  # noise filtering is a step: where unknown and class are equal, a score jumps
+    assert (away > 0.01).float().mean() < 0.001
+    assert (found[0].posterior - whole.posterior).abs().max() < 5e-4
+
+
+@pytest.mark.usefixtures("far")
 def test_without_the_means_of_the_whole_image_a_tile_says_something_else(tiny_settings, image):
     made = learned(tiny_settings, "ipseg")
     alone = made.predict(image[..., :96, :96])
@@ -86,6 +106,7 @@ def test_without_the_means_of_the_whole_image_a_tile_says_something_else(tiny_se
     assert not torch.allclose(alone.posterior, found[0].posterior, atol=1e-5)
 
 
+@pytest.mark.usefixtures("far")
 @pytest.mark.parametrize("backbone", ["swin_tiny_patch4_window7_224", "convnext_atto"])
 def test_windows_of_attention_and_other_strides_lie_as_in_the_whole_image(tiny_settings, image, backbone):
     """Swin's windows would otherwise hold other pixels than in the whole image."""
