@@ -50,7 +50,7 @@ def counting_view(*, oracle: bool = False) -> StepDataset:
 
 
 def make_loader(view: StepDataset, keep: float = 0, workers: int = 0) -> BatchLoader:
-    return BatchLoader.of(
+    return BatchLoader(
         view,
         ReplayMemory([], view.split, ()),
         BatchPlan(3),

@@ -119,7 +119,7 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
     memory = after_two_steps
     memory = showing(memory, "sampled", view(3))
     plan = BatchPlan(1, num_replayed=12)
-    loader = BatchLoader.of(
+    loader = BatchLoader(
         view(3), memory, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
     batch = loader[0]
@@ -134,7 +134,7 @@ def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(aft
     """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
     after_two_steps = showing(after_two_steps, method_config({"name": "ipseg"}).replayed_labels, view(2))
     plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
-    loader = BatchLoader.of(
+    loader = BatchLoader(
         view(2), after_two_steps, plan, crop=(40, 48), scales=(1.0, 1.0), flip=False, seed=0, device=torch.device("cpu")
     )
     wholes = loader[0].replay_images

@@ -87,7 +87,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         view = StepDataset(split, scenario_of(name), step)
         memory = load_memory(folder, split, LabelPolicy(labels, view))
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
-        loader = BatchLoader.of(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
+        loader = BatchLoader(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
         return [loader[iteration] for iteration in range(count)]
 
     return make
@@ -340,7 +340,7 @@ def test_settings_of_later_steps_and_of_inference_leave_the_base_step_as_it_is(n
         method = config.build(MODEL)
         method.begin_step(base.step)
         memory, plan = ReplayMemory([], SPLITS.train, ()), method.plan(4, 0)
-        loader = BatchLoader.of(base, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
+        loader = BatchLoader(base, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
         learned.append((config.base_settings(), train(method, [loader[0], loader[1]])))
     assert keys
     assert all(one == learned[0] for one in learned)

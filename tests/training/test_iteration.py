@@ -25,7 +25,7 @@ def begun(recipe: Recipe, device: str) -> tuple[Iteration, BatchLoader]:
     method, training = recipe.method.build(recipe.model), recipe.training
     method.begin_step(scenario.steps[0])
     method.network.to(torch.device(device), memory_format=torch.channels_last)
-    loader = BatchLoader.of(
+    loader = BatchLoader(
         StepDataset(splits.train, scenario, scenario.steps[0]),
         ReplayMemory([], splits.train, ()),
         method.plan(training.batch_size, 0),

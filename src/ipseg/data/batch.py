@@ -28,18 +28,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Batch:
-    """B pictures on a canvas of one size, on the training device."""
+    """B images padded to one size, on the training device."""
 
     images: Tensor
     """(B, 3, H, W) in 0-1."""
     boxes: Tensor
-    """(B, 4): where the picture lies; the rest is padding."""
+    """(B, 4): where the image lies; the rest is padding."""
     labels: Tensor
     """(B, H, W) long, 255 on padding too."""
     salient: Tensor
     """(B, H, W) bool."""
     stored: Tensor
-    """(B, C) bool: stored image labels; all false for pictures that are not from memory."""
+    """(B, C) bool: stored image labels; all false for images that are not from memory."""
     full: Tensor | None = None
     """(B, H, W) long, oracle only."""
 
@@ -75,7 +75,7 @@ class BatchPlan:
 
 
 def join(batches: list[Batch]) -> Batch:
-    """One batch of several on equal canvases."""
+    """One batch of several of one padded size."""
     names = ["images", "boxes", "labels", "salient", "stored"]
     if batches[0].full is not None:
         names.append("full")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import tee
 from pathlib import Path
 from typing import TypeVar
@@ -39,14 +39,13 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 
 
 class BatchLoader:
-    """The batches of one step: sampler -> samples -> transform on the device."""
+    """The batches of one step: sampler -> samples -> transform on the device.
 
-    def __init__(self, samples: StepSamples, sampler: StepSampler, *, crop: Size, workers: int = 0) -> None:
-        self.samples, self.sampler, self.crop, self.workers = samples, sampler, crop, workers
+    `cache_bytes` of samples stay in memory, on a GPU if all fit; `workers` threads read ahead. Neither changes a batch.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         dataset: StepDataset,
         memory: ReplayMemory,
         plan: BatchPlan,
@@ -59,12 +58,10 @@ class BatchLoader:
         cache_bytes: float = 0,
         workers: int = 0,
         shard: Shard = ALONE,
-    ) -> BatchLoader:
-        """`cache_bytes` of samples stay in memory, on a GPU if all fit; `workers` threads read ahead.
-
-        Neither changes a batch.
-        """
-        sampler = StepSampler(
+    ) -> None:
+        self.crop, self.workers = crop, workers
+        self.samples = StepSamples(dataset, memory, device, cache_bytes)
+        self.sampler = StepSampler(
             plan=plan,
             step=dataset.step.index,
             num_images=len(dataset),
@@ -74,7 +71,6 @@ class BatchLoader:
             flip=flip,
             shard=shard,
         )
-        return cls(StepSamples(dataset, memory, device, cache_bytes), sampler, crop=crop, workers=workers)
 
     def __getitem__(self, iteration: int) -> StepBatch:
         with self._load([self.sampler[iteration]]) as batches:
@@ -87,7 +83,7 @@ class BatchLoader:
             yield batches
 
     def one_pass(self) -> Iterator[StepBatch]:
-        """Every image of the step, augmented as in training, and every replay image: the same in a resumed run."""
+        """Every image of the step, augmented as in training: the same in a resumed run."""
         with self._load(self.sampler.one_pass()) as batches:
             yield from batches
 
@@ -156,19 +152,6 @@ class StepSamples:
         return cat(packs)
 
 
-@dataclass(frozen=True)
-class _Compact:
-    """A cached sample, its saliency map with one bit a pixel: with a byte VOC would not fit in 8 GB."""
-
-    sample: Sample
-    salient: NDArray[np.uint8]
-
-    def unpack(self) -> Sample:
-        shape = self.sample.labels.shape
-        bits = np.unpackbits(self.salient, count=shape[0] * shape[1])
-        return replace(self.sample, salient=bits.view(bool).reshape(shape))
-
-
 class SampleCache:
     """Samples of a dataset. Those that fit in a limit are read once, the others whenever any thread asks for them."""
 
@@ -176,22 +159,23 @@ class SampleCache:
         self.dataset = dataset
         self.left = limit
         """Bytes that may still be kept."""
-        self._kept: dict[int, _Compact] = {}
+        self._kept: dict[int, tuple[Sample, NDArray[np.uint8]]] = {}
+        """With the saliency map apart, one bit a pixel: with a byte VOC would not fit in 8 GB."""
         self._lock = threading.Lock()
 
     def sample(self, position: int) -> Sample:
         """The sample at a position of the dataset."""
-        kept = self._kept.get(position)
-        if kept is not None:
-            return kept.unpack()
+        if position in self._kept:
+            sample, bits = self._kept[position]
+            salient = np.unpackbits(bits, count=sample.labels.size).view(bool)
+            return replace(sample, salient=salient.reshape(sample.labels.shape))
         sample = self.dataset.sample(position)
-        full = 0 if sample.full is None else sample.full.nbytes
-        size = sample.image.nbytes + sample.labels.nbytes + -(-sample.salient.size // 8) + full
+        bits = np.packbits(sample.salient)
+        size = sum(array.nbytes for array in (sample.image, sample.labels, bits, sample.full) if array is not None)
         with self._lock:
             if position not in self._kept and size <= self.left:
                 self.left -= size
-                nothing = np.empty(0, dtype=bool)
-                self._kept[position] = _Compact(replace(sample, salient=nothing), np.packbits(sample.salient))
+                self._kept[position] = replace(sample, salient=np.empty(0, dtype=bool)), bits
         return sample
 
 

@@ -1,4 +1,4 @@
-"""The same work on many files: on all cores, with a bar once it takes long enough to be worth one."""
+"""The same work on many files, on all cores, with a progress bar once it takes long enough to be worth one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -27,50 +27,39 @@ FORKS = platform.system() == "Linux"  # elsewhere a forked process may crash in 
 
 
 def parallel_map(work: Callable[[T], R], items: Sequence[T], title: str, *, workers: int | None = None) -> list[R]:
-    """The result of each item, in their order. `work` must not raise for what it can report instead."""
-    workers = workers or _cores()
+    """The result of each item, in their order. `work` must not raise for what it can report instead.
+
+    Forked processes where that is safe: they start in no time, and `work` need not be sent to them, nor a user's script
+    guard its main part against being run again. They take none of the locks that torch's threads could hold: they
+    decode files and count. Elsewhere threads, as decoding releases Python's lock.
+    """
+    if workers is None:  # those that this process may use: in a container often fewer than the machine has
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found: list[R] = []
     with Meter(title, len(items), patience=PATIENCE) as meter:
-        for result in _results(work, items, title, workers):
-            found.append(result)
-            meter.advance(1)
+        if workers < 2 or len(items) < FEW or multiprocessing.current_process().daemon:  # a daemon may have no children
+            for item in items:
+                found.append(work(item))
+                meter.advance(1)
+            return found
+        pool: Executor = ThreadPoolExecutor(workers)
+        if FORKS:
+            pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _prepare, (work,))
+        try:
+            with warnings.catch_warnings():  # Python 3.12 and later warn of a fork beside threads
+                warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                results = pool.map(_work if FORKS else work, items, chunksize=CHUNK)
+            for result in results:
+                found.append(result)
+                meter.advance(1)
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"{title}: a process that read files was killed, as a system does that runs out of memory. Try again "
+                "with more memory free."
+            ) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
     return found
-
-
-def _results(work: Callable[[T], R], items: Sequence[T], title: str, workers: int) -> Iterator[R]:
-    if workers < 2 or len(items) < FEW or multiprocessing.current_process().daemon:  # a daemon may have no children
-        yield from map(work, items)
-        return
-    pool = _pool(work, workers)
-    try:
-        with warnings.catch_warnings():  # Python 3.12 and later warn of a fork beside threads
-            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-            results = pool.map(_work if isinstance(pool, ProcessPoolExecutor) else work, items, chunksize=CHUNK)
-        yield from results
-    except BrokenProcessPool as error:
-        raise UserError(
-            f"{title}: a process that read files was killed, as a system does that runs out of memory. Try again with "
-            "more memory free."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    """Those that this process may use: in a container often fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _pool(work: Callable[[Any], Any], workers: int) -> Executor:
-    """Forked processes where that is safe.
-
-    They start in no time, and neither must `work` be sent to them nor a user's script guard its main part against being
-    run again. They take none of the locks that torch's threads could hold: they decode files and count. Elsewhere
-    threads, which decode beside each other too.
-    """
-    if FORKS:
-        return ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _prepare, (work,))
-    return ThreadPoolExecutor(workers)
 
 
 _job: Callable[[Any], Any]

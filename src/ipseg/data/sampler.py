@@ -71,18 +71,9 @@ class StepSampler:
     flip: bool
     shard: Shard = ALONE
 
-    def __getitem__(self, iteration: int) -> BatchRows:
-        return self._batch(iteration, in_turn=False)
-
     def one_pass(self) -> Iterator[BatchRows]:
-        """Batches that show every image of the step; if batches have replay images, every image of the memory, too.
-
-        Those come in turn, all equally often, instead of being drawn.
-        """
-        plan, count = self.plan, -(-self.num_images // self.plan.num_new)
-        if plan.num_replay_images:
-            count = max(count, -(-self.memory_size // plan.num_replay_images))
-        return (self._batch(iteration, in_turn=True) for iteration in range(count))
+        """The first batches, until they have shown every image of the step."""
+        return (self[iteration] for iteration in range(-(-self.num_images // self.plan.num_new)))
 
     def unaugmented(self) -> Iterator[BatchRows]:
         """This process's images of the step once, uncropped."""
@@ -92,19 +83,14 @@ class StepSampler:
             inputs = [(row, whole) for row in rows[start : start + size]]
             yield BatchRows(inputs, num_new=len(inputs))
 
-    def _batch(self, iteration: int, *, in_turn: bool) -> BatchRows:
+    def __getitem__(self, iteration: int) -> BatchRows:
         plan, shard = self.plan, self.shard
         rng = np.random.default_rng([self.seed, self.step, iteration])
         visits = range(iteration * plan.num_new, (iteration + 1) * plan.num_new)
         shown = [self._new_image(visit) for visit in visits] + self._replayed(rng, plan.num_replayed)
         inputs = self._augmented(rng, shown, self.scales, "crop")
 
-        if in_turn:
-            count = plan.num_replay_images
-            visits = range(iteration * count, (iteration + 1) * count)
-            shown = [self.num_images + visit % self.memory_size for visit in visits]
-        else:
-            shown = self._replayed(rng, plan.num_replay_images)
+        shown = self._replayed(rng, plan.num_replay_images)
         if plan.crop_replay_images:
             replay_images = self._augmented(rng, shown, self.scales, "crop")
         else:  # never larger than fits

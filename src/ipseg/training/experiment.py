@@ -126,7 +126,7 @@ def train(
     if (folder.step(step.index) / "weights.safetensors").is_file():
         load(method, folder, step.index)
         return
-    loader = BatchLoader.of(
+    loader = BatchLoader(
         view,
         memory,
         method.plan(training.batch_size, len(memory)),
