@@ -93,6 +93,7 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
     table, rows = chapter.table, plotted(chapter.table)
     steps = max((row.results[0].steps for row in rows), key=len)
     names = list(chapter.gallery.names) or list(steps[-1].iou)
+    predictions = [image.predictions for image in chapter.gallery.images]
     accuracy = [figure for reading in READINGS if (figure := _accuracy_curves(rows, reading))]
     confusions = [found for row in rows if (found := _confusions(row, names))]
     without = [row.label for row in rows if row.label not in [found["row"] for found in confusions]]
@@ -116,7 +117,7 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
         "confusions": confusions,
         "images": [_gallery_image(image, chapter.gallery, rows) for image in chapter.gallery.images],
         "shown": _shown_classes(chapter.gallery),
-        "most_steps": max((len(p) for i in chapter.gallery.images for p in i.predictions.values()), default=0),
+        "most_steps": max((len(steps) for predicted in predictions for steps in predicted.values()), default=0),
         "settings": differing_settings([row.runs[0].settings for row in rows]),
         "missing": [*missing, *chapter.missing],
     }
@@ -144,7 +145,7 @@ def _confusions(row: TableRow, names: Sequence[str]) -> dict[str, Any] | None:
         return None
     confusion = confusion.of([name for name in names if name in confusion.names])
     shown = confusion.worst(MOST_CLASSES)
-    alt = f"Confusion matrix of {row.label}; the most frequent confusions are listed beside it"
+    alt = f"Confusion matrix of {row.label}; the largest errors are listed below it"
     return {
         "row": row.label,
         "figure": PageImage(data_url(confusion_map(shown)), alt),
