@@ -50,8 +50,8 @@ results: setup  ## every table and figure of the docs, from benchmarks/
 	$(BIN)/python benchmarks/tables.py README.md docs/*.md
 	$(BIN)/python benchmarks/figures.py demo/results.jsonl --out docs/images/demo.png \
 		--run ipseg --run ipseg_lda --run ablated --run finetune
-	$(BIN)/python benchmarks/figures.py animals/results.jsonl animals/earlier.jsonl --scenario 2-1 --out docs/images/animals.png \
-		--run 'ipseg official' --run 'ipseg_lda (earlier code)' --run 'ssul_m (earlier code)' --run mib --run finetune --run joint
+	$(BIN)/python benchmarks/figures.py animals/results.jsonl --scenario 2-1 --out docs/images/animals.png \
+		--run ipseg_lda --run ipseg --run ssul_m --run plop_m --run mib --run finetune --run joint
 
 clean:  ## remove what make and the tools made (not runs/)
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -304,15 +304,6 @@ def test_every_shipped_recipe_is_valid(name):
     assert load_recipe(ROOT / "recipes" / name).name
 
 
-def test_the_recipe_of_the_paper_names_every_setting_and_its_meaning():
-    from ipseg.config import to_dict
-    from ipseg.training.recipe import load_recipe
-
-    path = ROOT / "recipes" / "voc_15-1_ipseg_swin-b.yaml"  # `ipseg train NAME --dry-run` prints it anew
-    assert yaml.safe_load(path.read_text()) == to_dict(load_recipe(path))
-    assert "# Posterior of the background, which the image branch does not have (Eq. 3)." in path.read_text()
-
-
 def test_the_demo_is_called_with_its_options(monkeypatch, tmp_path):
     import types
 
