@@ -34,9 +34,9 @@ HEAD = """\
 
 Generated from the code by `python docs/make_settings.py`; [recipes](recipes.md) shows how they are used.
 
-The scope says when a setting acts, and so when it may change: `fixed` never in a run and what is built on it; `step`
-not in a run; `later` as step, but runs that differ in it share a base step; `inference` in `evaluate` and `predict`;
-`runtime` on `--resume`; `place` on `--resume`, for the same files elsewhere.
+The scope says when a setting acts, and so when it may change: empty, not in a run; `fixed`, nor in what is built on the
+run; `later`, not in a run, but runs that differ in it share a base step; `inference`, in `evaluate` and `predict`;
+`runtime`, on `--resume`; `place`, on `--resume` for the same files elsewhere.
 """
 SECTIONS: dict[str, tuple[str, type]] = {
     "The recipe itself": ("", Recipe),
@@ -78,7 +78,7 @@ def section(title: str, prefix: str, cls: type, shown: dict[str, str]) -> str:
             f"`{name}`",
             takes(hints[field.name]),
             default(field),
-            field.metadata.get("scope", "step"),
+            field.metadata.get("scope", ""),
             docs[field.name],
         ]
         row = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -93,7 +93,7 @@ def section(title: str, prefix: str, cls: type, shown: dict[str, str]) -> str:
 
 def takes(hint: Any) -> str:
     """What values a setting has, in words."""
-    names = {int: "whole number", float: "number", bool: "true, false", str: "text", type(None): "null"}
+    names = {int: "int", float: "float", bool: "bool", str: "str", type(None): "null"}
     if hint in names:
         return names[hint]
     origin, args = get_origin(hint), get_args(hint)
