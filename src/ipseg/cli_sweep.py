@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ipseg._command import AllowCode, Quiet, complain, example, say, show
-from ipseg.errors import STOPPED
+from ipseg.errors import STOPPED, UserError
 
 if TYPE_CHECKING:
+    from ipseg.sweep.launchers import Launcher
     from ipseg.sweep.schedule import Job
 
 FAILED = 1
@@ -44,10 +45,13 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; write nothing.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Train nothing; compare what is there.")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Concurrent runs; by default 1 on a CPU.")] = None,
-    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", help="Concurrent runs on each GPU.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Concurrent runs; by default 1 on a CPU.")] = None,
+    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Concurrent runs on each GPU.")] = 1,
     processes_per_run: Annotated[
-        int, typer.Option("--processes-per-run", help="Processes that train a run together, each on a GPU (torchrun).")
+        int,
+        typer.Option(
+            "--processes-per-run", min=1, help="Processes that train a run together, each on a GPU (torchrun)."
+        ),
     ] = 1,
     engine: Annotated[
         Literal["local", "slurm"], typer.Option("--engine", help="Processes of this machine, or jobs of SLURM.")
@@ -60,33 +64,38 @@ def sweep(
     _allow_code: AllowCode = False,
 ) -> None:
     """Run a grid of methods, scenarios, seeds and settings. The same command resumes it."""
-    from ipseg.apps.sweep import Resources, Sweep
+    from ipseg.apps.sweep import Sweep
     from ipseg.config import assigned
     from ipseg.progress import Terminal
+    from ipseg.report.formats import rich_tables
     from ipseg.sweep.plan import plan_table
 
-    resources = Resources(
-        engine=engine,
-        jobs=jobs,
-        jobs_per_gpu=jobs_per_gpu,
-        processes_per_run=processes_per_run,
-        slurm=dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in slurm or ()),
-        detach=detach,
-    )
-    planned = Sweep(grid, out, changes or (), only or ())
+    if jobs_per_gpu > 1 and processes_per_run > 1:
+        raise UserError("--jobs-per-gpu and --processes-per-run: several runs share a GPU, or one has several.")
+    if engine == "slurm" and processes_per_run > 1:
+        raise UserError("--processes-per-run is for this machine; with SLURM use --slurm tasks_per_node=N.")
+    if detach and (engine != "slurm" or jobs is not None):
+        raise UserError("--detach submits all jobs at once, so it needs --engine slurm and no --jobs.")
+    options = dict(assigned(assignment, "--slurm", "partition=gpu") for assignment in slurm or ())
+    planned, console = Sweep(grid, out, changes or (), only or ()), Terminal(stderr=True)
     if dry_run:
         show(plan_table(planned.selected))
         say(f"The runs would go to {planned.out / 'runs'}.")
         return
-    ended = [] if table else planned.run(resources, Terminal(stderr=True), quiet=quiet)
+    ended: list[Job] = []
+    if not table:
+        launcher: Launcher
+        if engine == "slurm":
+            launcher = planned.slurm_launcher(options, jobs=jobs)
+        else:
+            launcher = planned.local_pool(console, jobs=jobs, jobs_per_gpu=jobs_per_gpu, processes=processes_per_run)
+        ended = planned.run(launcher, console, detach=detach, quiet=quiet)
     if detach and not table:
         submitted = sum(job.state == "running" for job in ended)
         say(f"{submitted} runs are jobs of SLURM now. The same command without --detach waits for them.")
         return
     sections = planned.table()
     if sections:
-        from ipseg.report.formats import rich_tables
-
         show(rich_tables(sections))
         say(f"compared: {planned.out / 'comparison.md'}, {planned.out / 'comparison.json'}")
     elif table:

@@ -139,6 +139,9 @@ def test_recipes_alone_are_a_grid_too(grid):
         ("scenarios: {1: {name: 2-1}}", "scenarios: the name 1 is not text"),
         ("runs: [tiny.yaml, sub/tiny.yaml]", "two recipes in `runs` have one name"),
         ("vary: {seed: [7]}", "the grid: vary.seed: seed is for `seeds` to set"),
+        ("vary: {seeds: [7]}", "the grid: vary.seeds is no setting"),
+        ("runs: {a: {scenario: 3}}", "runs.a.scenario must be a section, got 3"),
+        ("vary: {scenario: [3]}", "scenario must be a section, got 3"),
         ("vary: {data: [{seed: 7}]}", "vary.data: data.seed is for `seeds` to set"),
         (
             "seeded: [seed, memory.size]\nalso: [{seeds: [1], vary: {memory.size: [7, 8]}}]",

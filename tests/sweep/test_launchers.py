@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.apps.sweep import Resources
 from ipseg.errors import UserError
 from ipseg.sweep import slurm
 from ipseg.sweep.launchers import AGAIN, ForeignJob, LocalPool, make_slots
@@ -131,22 +130,6 @@ def test_the_gpus_of_a_run_are_handed_to_torchrun(pool, monkeypatch):
     job.cancel(kill=False)
     job.cancel(kill=True)  # torchrun kills its processes itself; without it they would go on
     assert job.process.signals == [signal.SIGTERM]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"jobs": 0}, "--jobs is 0"),
-        ({"processes_per_run": 0}, "--processes-per-run is 0"),
-        ({"jobs_per_gpu": 2, "processes_per_run": 2}, "several runs share a GPU, or one has several"),
-        ({"engine": "slurm", "processes_per_run": 2}, "with SLURM use --slurm tasks_per_node=N"),
-        ({"detach": True}, "--detach submits all jobs at once"),
-        ({"detach": True, "engine": "slurm", "jobs": 2}, "no --jobs"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(wanted, message):
-    with pytest.raises(UserError, match=message):
-        Resources(**wanted)
 
 
 # ---- SLURM, with commands that pretend; tests/slurm has a real one ---------------------------------------------------

@@ -8,8 +8,8 @@ import shutil
 import pytest
 import yaml
 
-from commands import fails
-from ipseg.apps.sweep import Resources, Sweep
+from commands import call, fails
+from ipseg.apps.sweep import Sweep
 from ipseg.errors import UserError
 
 
@@ -55,18 +55,26 @@ def test_the_folder_of_another_grid_is_refused_unless_nothing_of_it_is_lost(grid
     assert Sweep(grid, tmp_path / "out").plan
 
 
-def test_an_engine_that_is_refused_leaves_nothing(grid, tmp_path, monkeypatch):
-    def refuse(*_arguments, **_options):
-        raise UserError("there is no SLURM here")
-
-    monkeypatch.setattr("ipseg.apps.sweep.SlurmLauncher", refuse)
-    with pytest.raises(UserError, match="no SLURM"):
-        Sweep(grid, tmp_path / "out").run(Resources(engine="slurm"), console=None, quiet=True)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--jobs-per-gpu 2 --processes-per-run 2", "several runs share a GPU, or one has several"),
+        ("--engine slurm --processes-per-run 2", "with SLURM use --slurm tasks_per_node=N"),
+        ("--detach", "--detach submits all jobs at once"),
+        ("--detach --engine slurm --jobs 2", "no --jobs"),
+        ("--slurm foo=[", "--slurm foo=[: not YAML"),
+        ("--slurm gpu", "--slurm takes KEY=VALUE"),
+        ("--engine slurm", "there is no squeue here"),
+    ],
+)
+def test_options_that_cannot_be_met_are_refused_and_leave_nothing(grid, tmp_path, monkeypatch, options, message):
+    monkeypatch.setenv("PATH", "")  # no SLURM
+    assert message in fails("sweep", grid, "--out", tmp_path / "out", *options.split())
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "message"), [("foo=[", "--slurm foo=[: not YAML"), ("gpu", "--slurm takes KEY=VALUE")]
-)
-def test_options_of_slurm_that_cannot_be_read_are_refused(grid, tmp_path, option, message):
-    assert message in fails("sweep", grid, "--out", tmp_path / "out", "--slurm", option)
+@pytest.mark.parametrize("option", ["--jobs", "--jobs-per-gpu", "--processes-per-run"])
+def test_a_sweep_without_any_process_is_refused(grid, option):
+    result = call("sweep", grid, option, 0)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ipseg.sweep.progress import TAIL, Progress, ProgressView, jobs_table, log_tail, read_progress
+from ipseg.sweep.progress import TAIL, Progress, jobs_table, log_tail, progress_view, read_progress
 from ipseg.sweep.schedule import Job
 
 
@@ -46,13 +46,13 @@ def jobs(*states: str) -> list[Job]:
 def test_where_there_is_no_terminal_each_change_is_a_line():
     console = Console(file=io.StringIO(), force_terminal=False)
     shown = jobs("waiting", "running")
-    with ProgressView(console) as view:
-        view.show(shown)
-        view.show(shown)
+    with progress_view(console) as show:
+        show(shown)
+        show(shown)
         shown[1].progress, shown[1].seconds = Progress(begun=True, finished=2, miou=0.5), 62
-        view.show(shown)
+        show(shown)
         shown[1].state, shown[1].reason = "failed", "exit code 2"
-        view.show(shown)
+        show(shown)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "run1: running, step 0 of 4",
         "run1: running, step 2 of 4, mIoU 50.0, 1 min 2 s",

@@ -16,7 +16,7 @@ from ipseg.progress import Terminal
 from ipseg.report.formats import rich_tables
 from ipseg.sweep.forks import ForkLauncher
 from ipseg.sweep.launchers import log_file
-from ipseg.sweep.progress import ProgressView, log_tail
+from ipseg.sweep.progress import log_tail, progress_view
 from ipseg.sweep.schedule import Job, Scheduler
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, load_recipe
@@ -92,8 +92,8 @@ def _train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, ste
     splits.train.class_presence()  # draws the images, once for all
     launcher = ForkLauncher(out, recipes, splits)
     jobs = [Job(name, name, steps, out / name, log_file(out, name)) for name in recipes]
-    with ProgressView(console) as view:
-        Scheduler(jobs, launcher).run(view.show)
+    with progress_view(console) as show:
+        Scheduler(jobs, launcher).run(show)
     for job in jobs:
         if job.state == "failed":
             tail = "\n".join(log_tail(job.log))

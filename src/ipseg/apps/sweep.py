@@ -14,15 +14,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
 from ipseg.apps.compare import compare
 from ipseg.config import to_yaml
-from ipseg.errors import UserError, require_at_least
+from ipseg.errors import UserError
 from ipseg.files import read_plain, require_no_link, write_json, write_text
 from ipseg.parsing import MOST_JSON, parse_json
 from ipseg.report.compare import ResultTable
@@ -30,37 +30,11 @@ from ipseg.report.formats import as_json, markdown
 from ipseg.sweep.grid import Grid
 from ipseg.sweep.launchers import Launcher, LocalPool, log_file, make_slots, visible_gpus
 from ipseg.sweep.plan import make_plan, select
-from ipseg.sweep.progress import ProgressView
+from ipseg.sweep.progress import progress_view
 from ipseg.sweep.schedule import Job, Scheduler
 from ipseg.sweep.slurm import SlurmLauncher
 
 VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Where runs are trained, and how many at a time."""
-
-    engine: Literal["local", "slurm"] = "local"
-    jobs: int | None = None
-    """Concurrent runs; None: one on a CPU, or one per GPU, or all that SLURM starts."""
-    jobs_per_gpu: int = 1
-    processes_per_run: int = 1
-    """Of this machine, started by torchrun, each with a GPU of its own where there are any."""
-    slurm: Mapping[str, Any] = field(default_factory=dict)
-    detach: bool = False
-    """Submit everything to SLURM and return."""
-
-    def __post_init__(self) -> None:
-        require_at_least("--jobs", 1 if self.jobs is None else self.jobs, 1)
-        require_at_least("--jobs-per-gpu", self.jobs_per_gpu, 1)
-        require_at_least("--processes-per-run", self.processes_per_run, 1)
-        if self.jobs_per_gpu > 1 and self.processes_per_run > 1:
-            raise UserError("--jobs-per-gpu and --processes-per-run: several runs share a GPU, or one has several.")
-        if self.engine == "slurm" and self.processes_per_run > 1:
-            raise UserError("--processes-per-run is for this machine; with SLURM use --slurm tasks_per_node=N.")
-        if self.detach and (self.engine != "slurm" or self.jobs is not None):
-            raise UserError("--detach submits all jobs at once, so it needs --engine slurm and no --jobs.")
 
 
 class Sweep:
@@ -83,21 +57,36 @@ class Sweep:
         self.selected = select(self.plan, only)
         self._runs = {run.name: run for run in self.plan}
 
-    def run(self, resources: Resources, console: Console, *, quiet: bool = False) -> list[Job]:
-        """Train what is not finished, until every run has ended or the user stops them."""
-        launcher = self._launcher(resources, console)
+    def local_pool(self, console: Console, *, jobs: int | None, jobs_per_gpu: int, processes: int) -> LocalPool:
+        """Processes of this machine. jobs: by default one on a CPU, or as many as the GPUs take."""
+        gpus = [] if all(run.recipe.device == "cpu" for run in self.plan) else visible_gpus()
+        slots = make_slots(gpus, jobs, jobs_per_gpu, processes)
+        if jobs and len(slots) < jobs:
+            console.print(
+                f"{len(slots)} at the same time, not {jobs}; --jobs-per-gpu lets runs share GPUs.", style="dim"
+            )
+        if jobs_per_gpu > 1 and not gpus:
+            console.print("--jobs-per-gpu does nothing where runs use no GPU; --jobs does.", style="dim")
+        return LocalPool(self.out, slots, self._command, processes=processes)
+
+    def slurm_launcher(self, options: Mapping[str, Any], *, jobs: int | None) -> SlurmLauncher:
+        """Jobs of SLURM, with these options over the grid's."""
+        return SlurmLauncher(self.out, self.grid.slurm | dict(options), self._command, jobs=jobs)
+
+    def run(self, launcher: Launcher, console: Console, *, detach: bool = False, quiet: bool = False) -> list[Job]:
+        """Train until every run has ended or the user stops them. detach: start all and return."""
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._entries()})
         # Finished runs, too: others may take their base steps.
         planned = [run for run in self.plan if run in self.selected or run.state == "finished"]
         jobs = [Job(run.name, run.base, run.steps, run.folder.path, log_file(self.out, run.name)) for run in planned]
         scheduler = Scheduler(jobs, launcher)
-        with _sigterm_as_ctrl_c(), ProgressView(console, quiet=quiet) as view:
-            if resources.detach:
+        with _sigterm_as_ctrl_c(), progress_view(console, quiet=quiet) as show:
+            if detach:
                 scheduler.turn()
-                view.show(jobs)
+                show(jobs)
             else:
-                scheduler.run(view.show)
+                scheduler.run(show)
         return jobs
 
     def table(self) -> list[ResultTable]:
@@ -119,20 +108,6 @@ class Sweep:
                 f"--out {self.out} is the sweep of another grid, {theirs}, with runs that {self.grid.file} does not "
                 f"have ({sorted(lost)[0]}, for example). Choose another folder with --out."
             )
-
-    def _launcher(self, resources: Resources, console: Console) -> Launcher:
-        jobs, processes = resources.jobs, resources.processes_per_run
-        if resources.engine == "slurm":
-            return SlurmLauncher(self.out, self.grid.slurm | dict(resources.slurm), self._command, jobs=jobs)
-        gpus = [] if all(run.recipe.device == "cpu" for run in self.plan) else visible_gpus()
-        slots = make_slots(gpus, jobs, resources.jobs_per_gpu, processes)
-        if jobs and len(slots) < jobs:
-            console.print(
-                f"{len(slots)} at the same time, not {jobs}; --jobs-per-gpu lets runs share GPUs.", style="dim"
-            )
-        if resources.jobs_per_gpu > 1 and not gpus:
-            console.print("--jobs-per-gpu does nothing where runs use no GPU; --jobs does.", style="dim")
-        return LocalPool(self.out, slots, self._command, processes=processes)
 
     def _command(self, name: str, source: str | None) -> list[str]:
         """Write a run's recipe, with the base step of another run if there is one; how python trains it."""

@@ -124,9 +124,11 @@ class Grid:
         }
         _require_known(axes["runs"], self.entries, "run", f"It stands in {where}.")
         for name, values in vary.items():
+            if name in AXES:
+                raise UserError(f"{where}: vary.{name} is no setting; `{name}` stands beside `vary`.")
             if fixed := SEEDS.union(self.seeded) & {key for value in values for key in flat(value, name)}:
                 raise UserError(
-                    f"{where}: vary.{name}: {', '.join(fixed)} is for `seeds` to set. Runs that differ in their seeds "
+                    f"{where}: vary.{name}: {', '.join(sorted(fixed))} is for `seeds` to set. Runs that differ in their seeds "
                     "alone are one row of a table; `seeded: [seed, data.seed]` names what a seed sets."
                 )
         without = []
@@ -153,8 +155,8 @@ class Grid:
         layers = [of_scenario, own, *(nested(key, value) for key, value in (varied | seeds).items())]
         common, *layers = (_with_dataset_of(base, layer) for layer in (self.set, *layers))
         settings = with_changes(reduce(lay_over, layers, lay_over(base, common)), assignments)
-        chosen = settings.get("scenario", {})
-        named = scenario or f"{chosen.get('name', '').rpartition('/')[2]} {chosen.get('setting', 'overlap')}"
+        chosen = _section(settings.get("scenario"), "scenario")
+        named = scenario or f"{str(chosen.get('name', '')).rpartition('/')[2]} {chosen.get('setting', 'overlap')}"
         run = GridRun(
             entry=entry,
             scenario=named.removesuffix(" overlap"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -93,36 +92,23 @@ def log_tail(log: Path) -> list[str]:
     return lines[errors[-1] :][:TAIL] if errors else lines[-TAIL:]
 
 
-class ProgressView:
-    """`with ProgressView(console) as view: scheduler.run(view.show)`."""
+@contextmanager
+def progress_view(console: Console, *, quiet: bool = False) -> Iterator[Callable[[Sequence[Job]], None]]:
+    """A live table or lines, by a function of the jobs that is called again and again."""
+    if console.is_terminal and not quiet:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            yield lambda jobs: live.update(jobs_table(jobs, console.height - MARGIN), refresh=True)
+        return
+    shown: dict[str, tuple[str, int]] = {}
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        self.console, self.quiet = console, quiet
-        live = console.is_terminal and not quiet
-        self._live = Live(console=console, auto_refresh=False, transient=True) if live else None
-        self._shown: dict[str, tuple[str, int]] = {}
-
-    def __enter__(self) -> ProgressView:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-
-    def show(self, jobs: Sequence[Job]) -> None:
-        """Refresh the table, or print a line for every job that changed."""
-        if self._live:
-            self._live.update(jobs_table(jobs, self.console.height - MARGIN), refresh=True)
-            return
+    def print_changes(jobs: Sequence[Job]) -> None:
         for job in jobs:
             now = (job.state, job.progress.finished)
-            if self._shown.setdefault(job.name, ("waiting", job.progress.finished)) != now and not self.quiet:
-                self.console.print(job_line(job), soft_wrap=True)
-            self._shown[job.name] = now
+            if shown.setdefault(job.name, ("waiting", job.progress.finished)) != now and not quiet:
+                console.print(job_line(job), soft_wrap=True)
+            shown[job.name] = now
+
+    yield print_changes
 
 
 def job_line(job: Job) -> str:
