@@ -128,8 +128,8 @@ class Grid:
                 raise UserError(f"{where}: vary.{name} is no setting; `{name}` stands beside `vary`.")
             if fixed := SEEDS.union(self.seeded) & {key for value in values for key in flat(value, name)}:
                 raise UserError(
-                    f"{where}: vary.{name}: {', '.join(sorted(fixed))} is for `seeds` to set. Runs that differ in their seeds "
-                    "alone are one row of a table; `seeded: [seed, data.seed]` names what a seed sets."
+                    f"{where}: vary.{name}: {', '.join(sorted(fixed))} is for `seeds` to set. Runs that differ in "
+                    "seeds alone are one row of a table; `seeded: [seed, data.seed]` names what a seed sets."
                 )
         without = []
         for entry in _list(block.get("without", []), f"{where}: without", "sections"):
