@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ipseg._command import AllowCode, Quiet, complain, example, say, show
-from ipseg.errors import STOPPED, UserError
+from ipseg.errors import STOPPED, UserError, require_at_least
 
 if TYPE_CHECKING:
     from ipseg.sweep.launchers import Launcher
@@ -45,13 +45,11 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would run; write nothing.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Train nothing; compare what is there.")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Concurrent runs; by default 1 on a CPU.")] = None,
-    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Concurrent runs on each GPU.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="Concurrent runs; by default 1 on a CPU.")] = None,
+    jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", help="Concurrent runs on each GPU.")] = 1,
     processes_per_run: Annotated[
         int,
-        typer.Option(
-            "--processes-per-run", min=1, help="Processes that train a run together, each on a GPU (torchrun)."
-        ),
+        typer.Option("--processes-per-run", help="Processes that train a run together, each on a GPU (torchrun)."),
     ] = 1,
     engine: Annotated[
         Literal["local", "slurm"], typer.Option("--engine", help="Processes of this machine, or jobs of SLURM.")
@@ -70,6 +68,9 @@ def sweep(
     from ipseg.report.formats import rich_tables
     from ipseg.sweep.plan import plan_table
 
+    require_at_least("--jobs", 1 if jobs is None else jobs, 1)
+    require_at_least("--jobs-per-gpu", jobs_per_gpu, 1)
+    require_at_least("--processes-per-run", processes_per_run, 1)
     if jobs_per_gpu > 1 and processes_per_run > 1:
         raise UserError("--jobs-per-gpu and --processes-per-run: several runs share a GPU, or one has several.")
     if engine == "slurm" and processes_per_run > 1:

@@ -161,7 +161,7 @@ class Grid:
             entry=entry,
             scenario=named.removesuffix(" overlap"),
             varied=varied,
-            seed=settings.get("seed", 0),
+            seed=settings.get("seed", 0) if seed is None else seed,
             settings=settings,
             changes=flat(own) | varied,
         )
