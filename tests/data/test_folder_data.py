@@ -164,17 +164,6 @@ def test_a_missing_image_is_named_with_the_suffixes_looked_for(make_folder_data)
         first_view(root).sample(0)
 
 
-def test_a_photograph_is_turned_as_its_exif_says(tmp_path):
-    image = Image.new("RGB", (30, 20), "black")
-    image.putpixel((0, 0), (255, 255, 255))
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: rotate by 90 degrees clockwise
-    image.save(tmp_path / "turned.png", exif=exif)
-    read = read_image(tmp_path / "turned.png")
-    assert read.shape == (30, 20, 3)
-    assert read[0, 19].tolist() == [255, 255, 255]
-
-
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])
 def test_pictures_of_every_mode_become_rgb(tmp_path, mode):
     path = tmp_path / ("picture.tif" if mode == "CMYK" else "picture.png")

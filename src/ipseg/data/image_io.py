@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,6 @@ from PIL.ExifTags import Base
 from ipseg.data.dataset import DataError, Image, Mask, Saliency, present_classes
 from ipseg.errors import UserError
 from ipseg.scenario.split import IGNORE
-
-T = TypeVar("T")
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
@@ -45,7 +44,8 @@ TURNS = {
 
 def read_image(path: Path) -> Image:
     """(H, W, 3) RGB, turned as its EXIF says."""
-    return _read(path, "image", rgb)
+    with _open(path, "image") as opened:
+        return rgb(opened)
 
 
 def rgb(opened: Pillow.Image) -> Image:
@@ -72,9 +72,7 @@ def _bytes(values: NDArray[Any], mode: str) -> Image:
 
 def read_labels(path: Path) -> Mask:
     """(H, W) of bytes: a palette, gray or one-bit PNG."""
-
-    def take(opened: Pillow.Image) -> Mask:
-        _require_exact(path, opened)
+    with _open(path, "mask", exact=True) as opened:
         if opened.mode not in ("P", "L", "1"):
             raise UserError(
                 f"{path} has mode {opened.mode}; a mask has one byte a pixel (palette or gray): the class. "
@@ -85,28 +83,20 @@ def read_labels(path: Path) -> Mask:
         values = np.array(opened, dtype=np.uint8)
         return values // np.uint8(STRETCHED[packed[0]]) if packed and packed[0] in STRETCHED else values
 
-    return _read(path, "mask", take)
-
 
 def read_colors(path: Path) -> Image:
     """(H, W, 3): the colors of a mask, an opaque one or one with a palette."""
-
-    def take(opened: Pillow.Image) -> Image:
-        _require_exact(path, opened)
+    with _open(path, "mask", exact=True) as opened:
         if opened.mode in DEEP:
             raise UserError(
                 f"{path} has mode {opened.mode}; a mask in colors has one byte for each of red, green, blue."
             )
         return np.array(opened.convert("RGB"))
 
-    return _read(path, "mask", take)
-
 
 def read_salient(path: Path) -> Saliency:
     """(H, W): a saliency map, true where it is not 0 (with a palette: of another index), in any of its colors."""
-
-    def take(opened: Pillow.Image) -> Saliency:
-        _require_exact(path, opened)
+    with _open(path, "saliency map", exact=True) as opened:
         if opened.mode not in COLORS:
             raise UserError(
                 f"{path} has mode {opened.mode}; a saliency map has bytes, gray or in colors, that are not zero where "
@@ -116,20 +106,17 @@ def read_salient(path: Path) -> Saliency:
         salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLORS[opened.mode]] != 0).any(axis=-1)
         return salient
 
-    return _read(path, "saliency map", take)
 
-
-def _require_exact(path: Path, opened: Pillow.Image) -> None:
-    if opened.format in ("JPEG", "MPO"):
-        raise UserError(
-            f"{path} is a JPEG, which mixes the values of neighbors. Save it anew as PNG, from the original."
-        )
-
-
-def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
+@contextmanager
+def _open(path: Path, kind: str, *, exact: bool = False) -> Iterator[Pillow.Image]:
+    """Name the file in all errors of opening and decoding it. exact: a JPEG is refused."""
     try:
         with Pillow.open(path, formats=FORMATS) as opened:
-            return take(opened)
+            if exact and opened.format in ("JPEG", "MPO"):
+                raise UserError(
+                    f"{path} is a JPEG, which mixes the values of neighbors. Save it anew as PNG, from the original."
+                )
+            yield opened
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing.") from error
     except UserError:
@@ -138,7 +125,7 @@ def _read(path: Path, kind: str, take: Callable[[Pillow.Image], T]) -> T:
         most = 2 * (Pillow.MAX_IMAGE_PIXELS or 0) / 1e6
         raise UserError(
             f"{path} is too large: at most {most:.0f} megapixels are read. Scale it down, or cut it up."
-        ) from (error)
+        ) from error
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         raise UserError(f"{path} is not a readable {kind} ({error}).") from error
 
