@@ -149,11 +149,11 @@ def run(number: int, seed: int, good: Path, place: Path) -> Case:
     os.chdir(place)
     polite = PATIENCE / 4 if command[0] in LONG else None
     outcome = forked.call(words, place / "log", seconds=PATIENCE, memory=3 * MEMORY, polite=polite)
-    return Case(number, name, tuple(command), changed, outcome, problem(outcome))
+    return Case(number, name, tuple(command), changed, outcome, problem(outcome, asked=name == "recipe"))
 
 
-def problem(outcome: forked.Outcome) -> str:  # noqa: PLR0911
-    """Which rule it broke."""
+def problem(outcome: forked.Outcome, *, asked: bool) -> str:  # noqa: PLR0911
+    """Which rule it broke. asked: a recipe may want a large network, and gets it."""
     if "Traceback (most recent call last)" in outcome.text:
         return "traceback: " + outcome.text.strip().splitlines()[-1][:200]
     if outcome.code == -9:
@@ -166,7 +166,7 @@ def problem(outcome: forked.Outcome) -> str:  # noqa: PLR0911
         return "exit code 1: " + outcome.text.strip()[-200:]
     if outcome.worked > SECONDS and outcome.code != STOPPED:
         return f"{outcome.worked:.0f} s of work"
-    if outcome.peak > MEMORY:
+    if outcome.peak > MEMORY and not (asked and outcome.code in (0, STOPPED)):
         return f"{outcome.peak / 2**20:.0f} MB"
     return ""
 
