@@ -32,7 +32,7 @@ from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import batches
 from ipseg.training.folder import RunFolder
 from ipseg.training.setup import restore
-from ipseg.training.system import choose_device, many_sizes
+from ipseg.training.system import choose_device, no_cudnn_benchmark
 
 LOGIT = 30.0
 """Its sigmoid is 1 in float32."""
@@ -79,7 +79,7 @@ def measure(run: Path, device: torch.device, assignments: Sequence[str]) -> dict
     method: Any = restore(recipe, folder, scenario, last.index, device)
     method.network.posterior = OraclePosterior(method.network.posterior)
     counts = {way: ConfusionMatrix(1 + len(last.seen), device) for way in WAYS}
-    with many_sizes():
+    with no_cudnn_benchmark():
         for batch in batches(splits.val, scenario, last, recipe.evaluation, DistributedContext(device)):
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.evaluation.precision == "bf16"):
                 found = predictions(method, batch.images, batch.boxes, batch.labels)

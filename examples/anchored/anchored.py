@@ -46,7 +46,7 @@ class Anchored(SoftmaxMethod[AnchoredConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels, and how far the old weights have moved."""
         seen = self.network(batch.inputs.images, batch.inputs.boxes)
-        parts = {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
+        parts = {"segmentation": pixel_ce(seen.upsampled(), self.labels(batch))}
         if self.teacher is not None:
             parts["anchor"] = self.config.pull * self.distance()
         return parts

@@ -18,14 +18,14 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ipseg.data.batch import StepBatch
 from ipseg.methods.base import Prediction
 from ipseg.methods.finetune import Finetune, FinetuneConfig
-from ipseg.methods.losses import everywhere, pixel_ce
+from ipseg.methods.losses import global_count, pixel_ce
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import full_boxes, inside
 from ipseg.models.decoder import Norm
 from ipseg.models.freezing import freeze
 from ipseg.models.network import ModelConfig
-from ipseg.models.softmax import Seen, SoftmaxNetwork
-from ipseg.models.together import summed
+from ipseg.models.reduce import all_reduce_sum
+from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
 from ipseg.scenario.split import Step
 
 # ---- weights fused after a step, as EWF ----------------------------------------------------------------------------
@@ -142,11 +142,11 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         seen = self.network(batch.inputs.images, batch.inputs.boxes)
         self._add(seen, batch)
-        parts = {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
+        parts = {"segmentation": pixel_ce(seen.upsampled(), self.labels(batch))}
         if self.teacher is not None:
             said = self.teacher_outputs(batch.inputs).logits.argmax(1)
             apart = (seen.stages[-1].float() - self.means()[said].movedim(-1, 1)).square().mean(1)
-            parts["prototypes"] = (apart * (said > 0)).sum() / everywhere((said > 0).sum())
+            parts["prototypes"] = (apart * (said > 0)).sum() / global_count((said > 0).sum())
         return parts
 
     @torch.no_grad()
@@ -158,13 +158,13 @@ class Prototypes(SoftmaxMethod[PrototypesConfig]):
             self._add(self.network(batch.inputs.images, batch.inputs.boxes), batch)
 
     @torch.no_grad()
-    def _add(self, seen: Seen, batch: StepBatch) -> None:
+    def _add(self, seen: SoftmaxOutput, batch: StepBatch) -> None:
         """Count features where this step's classes are annotated; old classes' stay as their steps left them."""
         features, first = seen.stages[-1].float(), 1 + len(self.step.old)
         labels = F.interpolate(batch.inputs.labels[:, None].float(), features.shape[-2:])[:, 0]
         own = (labels[..., None] == torch.arange(first, 1 + len(self.step.seen), device=labels.device)).float()
         found = torch.cat([torch.einsum("bchw,bhwk->kc", features, own), own.sum((0, 1, 2))[:, None]], dim=1)
-        found = summed(found)  # each process sees its share
+        found = all_reduce_sum(found)  # each process sees its share
         self.network.sums[first:] += found[:, :-1]
         self.network.counts[first:] += found[:, -1]
 
@@ -220,7 +220,7 @@ class Proposals(SoftmaxMethod[ProposalsConfig]):
 
     def _logits(self, images: Tensor, boxes: Tensor) -> Tensor:
         """(B, 1 + C, H, W): each region's mean logits, at all of its pixels."""
-        logits = self.network(images, boxes).enlarged()
+        logits = self.network(images, boxes).upsampled()
         of = F.one_hot(self.network.proposer(images, boxes), Proposer.regions).to(logits.dtype)
         means = torch.einsum("bchw,bhwr->bcr", logits, of) / of.sum((1, 2)).clamp(min=1)[:, None]
         return torch.einsum("bcr,bhwr->bchw", means, of)

@@ -24,7 +24,7 @@ from ipseg.methods.softmax import SoftmaxMethod
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import Scenario, ScenarioConfig
-from ipseg.training import experiment, start
+from ipseg.training import experiment, setup
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.tensors import load_tensors
 
@@ -271,7 +271,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
     last = 0 if name == "joint" else 1
     assert recipe.training.iterations(last, pictures(recipe, splits)[last]) > 2
     whole = experiment.run(recipe, tmp_path / "whole", splits=splits, quiet=True)
-    restore = start.restore
+    restore = setup.restore
 
     def mortal(*arguments: Any) -> Method:
         method = restore(*arguments)

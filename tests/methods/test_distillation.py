@@ -9,13 +9,13 @@ import torch
 
 from ipseg.methods.distillation import (
     background_takes_new,
-    distil,
-    distil_sigmoid,
+    distill,
+    distill_sigmoid,
     feature_distance,
     local_pod,
     pod_distance,
     unbiased_ce,
-    unbiased_distil,
+    unbiased_distill,
 )
 
 NEW = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]
@@ -55,7 +55,7 @@ def test_255_teaches_nothing():
 
 
 def test_to_the_unbiased_distillation_a_new_class_is_background():
-    loss = unbiased_distil(logits(NEW), logits(OLD), BOTH)
+    loss = unbiased_distill(logits(NEW), logits(OLD), BOTH)
     first = 0.6 * log(0.5 + 0.2) + 0.4 * log(0.3)
     second = 0.9 * log(0.1 + 0.7) + 0.1 * log(0.2)
     assert loss.item() == pytest.approx(-(first / 2 + second / 2) / 2)
@@ -64,17 +64,17 @@ def test_to_the_unbiased_distillation_a_new_class_is_background():
 def test_lwf_compares_the_old_classes_alone():
     first = 0.6 * log(0.5 / 0.8) + 0.4 * log(0.3 / 0.8)
     second = 0.9 * log(0.1 / 0.3) + 0.1 * log(0.2 / 0.3)
-    assert distil(logits(NEW), logits(OLD), BOTH).item() == pytest.approx(-(first / 2 + second / 2) / 2)
+    assert distill(logits(NEW), logits(OLD), BOTH).item() == pytest.approx(-(first / 2 + second / 2) / 2)
 
 
 def test_lwf_mc_compares_each_old_class_by_itself_and_sums():
     new = torch.tensor([0.8, 0.5, 0.3]).logit()[None, :, None, None]
     old = torch.tensor([0.9, 0.4]).logit()[None, :, None, None]
     expected = -(0.9 * log(0.8) + 0.1 * log(0.2)) - log(0.5)
-    assert distil_sigmoid(new, old, torch.ones(1, 1, 1, dtype=torch.bool)).item() == pytest.approx(expected)
+    assert distill_sigmoid(new, old, torch.ones(1, 1, 1, dtype=torch.bool)).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("teach", [distil, distil_sigmoid, unbiased_distil])
+@pytest.mark.parametrize("teach", [distill, distill_sigmoid, unbiased_distill])
 def test_padding_is_not_distilled_and_nothing_at_all_is_zero(teach):
     new, old = logits(NEW).requires_grad_(), logits(OLD)
     first = torch.tensor([[[True, False]]])
@@ -86,7 +86,7 @@ def test_padding_is_not_distilled_and_nothing_at_all_is_zero(teach):
     assert not new.grad.any()
 
 
-@pytest.mark.parametrize("teach", [distil, distil_sigmoid, unbiased_distil])
+@pytest.mark.parametrize("teach", [distill, distill_sigmoid, unbiased_distill])
 def test_scores_far_apart_and_mixed_precision_do_no_harm(teach):
     new, old = torch.tensor([[300.0, -300.0, 0.0]]), torch.tensor([[-300.0, 300.0]])
     new, old = new[..., None, None].requires_grad_(), old[..., None, None]

@@ -45,7 +45,7 @@ def test_the_loss_is_cross_entropy_on_the_steps_labels(finetune, batch, scenario
     finetune.begin_step(scenario.steps[1])
     crops = batch.inputs
     finetune.network.eval()
-    logits = finetune.network(crops.images).enlarged()
+    logits = finetune.network(crops.images).upsampled()
     expected = torch.nn.functional.cross_entropy(logits, crops.labels, ignore_index=255)
     assert torch.allclose(finetune.loss(batch)["segmentation"], expected, atol=1e-6)
 

@@ -273,7 +273,7 @@ def test_the_answer_is_equations_3_8_and_9(make_method, hand_made):
     with torch.no_grad():
         features = network.encoder(images)
         permanent, *heads = (
-            features.canvas.enlarge(head(features.decoded, features.stages))
+            features.canvas.upsample(head(features.decoded, features.stages))
             for head in (network.permanent, *network.temporary)
         )
         image = network.posterior(features.pooled).sigmoid()

@@ -37,10 +37,10 @@ def test_it_learns_from_the_images_of_the_step_when_the_step_ends(make_method, b
     posterior = method.network.posterior
     assert torch.equal(posterior.weight, torch.zeros_like(posterior.weight))
     method.end_step([batch, batch])
-    assert int(posterior.pictures) == 2 * len(batch.inputs)
+    assert int(posterior.images) == 2 * len(batch.inputs)
     new = len(method.step.old)  # the step's class, after the old ones
-    assert int(posterior.pictures_of[new]) == 2 * int((batch.inputs.labels == 1 + new).any(2).any(1).sum())
-    assert not posterior.pictures_of[:new].any()  # classes of other steps count as absent
+    assert int(posterior.images_of[new]) == 2 * int((batch.inputs.labels == 1 + new).any(2).any(1).sum())
+    assert not posterior.images_of[:new].any()  # classes of other steps count as absent
 
 
 def test_a_frozen_backbone_sees_beside_the_one_that_the_base_step_teaches(make_method, hand_made):

@@ -10,8 +10,8 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.methods.decoupling import decoupled_losses
 from ipseg.methods.ipseg import IPSegConfig
+from ipseg.models.cuda_graphs import Recorder
 from ipseg.models.network import logits_of
-from ipseg.models.recording import Recorder
 
 
 @pytest.mark.parametrize("settings", [{}, {"variant": "official"}, {"decoupling": False}, {"name": "ipseg_lda"}])

@@ -137,7 +137,7 @@ def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabele
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
     method.prepare(iter([StepBatch(replace(own, **both), num_new=2)]))
-    logits = method.teacher_outputs(own).enlarged()
+    logits = method.teacher_outputs(own).upsampled()
     guess, doubt = logits.argmax(1), entropy(logits)
     for index, threshold in enumerate(method.thresholds.tolist()):
         values = doubt[(own.labels == 0) & (guess == index)]
@@ -149,7 +149,7 @@ def test_official_thresholds_are_of_entropies_that_were_divided_twice(make, batc
     """By classes and by a logarithm."""
     method = make("plop", variant="official", least_threshold=0.0)
     method.prepare(iter([batch]))
-    logits = method.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
+    logits = method.teacher_outputs(batch.inputs).upsampled()[: batch.num_new]
     unlabeled = batch.inputs.labels[: batch.num_new] == 0
     counted = ClassHistograms(3, OFFICIAL_BINS, logits.device)
     divisor = 3 * math.log(4)  # background and two old classes; with the new one four
@@ -181,7 +181,7 @@ def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, han
     method = make("finetune", replay_share=0.5)
     crops = hand_made([0, 3])
     crops.labels[1] = 2  # cow, learned in the base step: its second class, channel 2
-    logits = method.network(crops.images).enlarged()
+    logits = method.network(crops.images).upsampled()
     expected = torch.nn.functional.cross_entropy(logits, crops.labels, ignore_index=255)
     assert method.loss(StepBatch(crops, num_new=1))["segmentation"].item() == pytest.approx(expected.item())
 

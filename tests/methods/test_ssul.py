@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import UserError
-from ipseg.methods.labels import sure_old_classes
+from ipseg.methods.labels import confident_old_classes
 from ipseg.methods.registry import method_config
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
@@ -49,7 +49,7 @@ def test_an_old_class_counts_from_the_threshold_and_only_where_it_beats_unknown_
             [0.1, 0.9, 0.8, 0.2],
         ]
     )
-    found = sure_old_classes(said.double().logit().T[None, :, None], 0.7)
+    found = confident_old_classes(said.double().logit().T[None, :, None], 0.7)
     assert found.flatten().tolist() == [1, 0, 2, 0, 0]
 
 

@@ -25,7 +25,7 @@ def network() -> SoftmaxNetwork:
 def test_logits_have_the_size_of_the_picture_whatever_it_is(network):
     for size in ((64, 64), (33, 70)):
         seen = network(torch.rand(2, 3, *size))
-        assert seen.enlarged().shape == (2, 3, *size)
+        assert seen.upsampled().shape == (2, 3, *size)
         assert len(seen.stages) == 4
         assert seen.decoded.shape == (2, 8, *seen.logits.shape[-2:])
         assert seen.logits.shape[-2:] == seen.stages[-1].shape[-2:]
@@ -72,7 +72,7 @@ def test_new_classes_start_with_an_equal_share_of_the_background(network, count)
         before = network(images).logits.softmax(1)
         bias = network.classifiers[0].bias[0].item()
         network.add_step(count)
-        network.share_background()
+        network.init_from_background()
         after = network(images).logits.softmax(1)
     assert network.classifiers[0].bias[0].item() == pytest.approx(bias - log(count + 1))
     for channel in (0, *range(3, 3 + count)):

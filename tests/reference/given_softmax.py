@@ -15,7 +15,7 @@ from ipseg.models.backbone import BackboneConfig
 from ipseg.models.boxes import full_boxes
 from ipseg.models.features import Canvas
 from ipseg.models.network import ModelConfig
-from ipseg.models.softmax import Seen
+from ipseg.models.softmax import SoftmaxOutput
 
 TINY = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))
 MAPS = 5
@@ -29,9 +29,9 @@ class GivenSoftmax(nn.Module):
         self.logits = nn.Parameter(logits.clone())
         self.size = size
 
-    def forward(self, images: Tensor, _boxes: Tensor | None = None) -> Seen:
+    def forward(self, images: Tensor, _boxes: Tensor | None = None) -> SoftmaxOutput:
         *stages, decoded = self.maps
-        return Seen(tuple(stages), decoded, self.logits, Canvas(full_boxes(images), self.size, self.size))
+        return SoftmaxOutput(tuple(stages), decoded, self.logits, Canvas(full_boxes(images), self.size, self.size))
 
 
 def given(v: Mapping[str, Tensor], which: str, logits: Tensor, size: tuple[int, int]) -> GivenSoftmax:

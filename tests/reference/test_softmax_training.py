@@ -54,7 +54,7 @@ def test_new_classifiers_begin_as_the_authors(name):
     for outputs in v["sizes"].tolist():
         network.add_step(outputs)
     network.classifiers.load_state_dict({key[7:]: value for key, value in v.items() if key.startswith("before_")})
-    network.share_background()
+    network.init_from_background()
     for key, value in network.classifiers.state_dict().items():
         assert_close(value, v[f"after_{key}"])
 
@@ -96,7 +96,7 @@ def test_the_official_thresholds_are_the_authors_and_the_papers_keep_half_of_the
     paper, _ = at_the_step("plop", v, labels)
     paper.thresholds = torch.ones(old)
     paper.prepare([batch])
-    logits = paper.teacher_outputs(batch.inputs).enlarged()
+    logits = paper.teacher_outputs(batch.inputs).upsampled()
     sure = entropy(logits) < paper.thresholds[logits.argmax(1)]
     assert sure[labels == 0].float().mean().item() == pytest.approx(0.5, abs=0.02)
 

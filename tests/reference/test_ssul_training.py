@@ -48,7 +48,7 @@ def pseudo_labels(method: Ssul, v: Vectors) -> torch.Tensor:
     """What the channels are taught."""
     crops = batch(v).inputs
     features = method.network.encoder(crops.images)
-    old = [features.canvas.enlarge(head(features.decoded, ())) for head in method.network.temporary[:-1]]
+    old = [features.canvas.upsample(head(features.decoded, ())) for head in method.network.temporary[:-1]]
     return coupled_labels(crops.labels, method._old_classes(features, old, crops.labels), crops.salient)
 
 

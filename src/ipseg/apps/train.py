@@ -12,7 +12,7 @@ from ipseg.data.file_dataset import FileDataset
 from ipseg.errors import UserError
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, load_recipe, make_recipe
-from ipseg.training.recipe_files import with_base, with_changes
+from ipseg.training.recipe_files import with_base, with_overrides
 from ipseg.training.setup import data_facts, pending_base
 from ipseg.training.system import choose_device
 
@@ -22,7 +22,7 @@ def resolve(recipe: Recipe | str | Path | Mapping[str, Any], assignments: Sequen
     if isinstance(recipe, (str, Path)):
         return load_recipe(recipe, assignments)
     values = to_dict(recipe) if isinstance(recipe, Recipe) else with_base(recipe)
-    return make_recipe(with_changes(values, assignments))
+    return make_recipe(with_overrides(values, assignments))
 
 
 def default_folder(given: object, recipe: Recipe) -> Path:

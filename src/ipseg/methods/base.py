@@ -34,9 +34,9 @@ from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.data.dataset import DataConfig
 from ipseg.data.memory import MemLabels
 from ipseg.methods.labels import classes_present
+from ipseg.models.cuda_graphs import Recorder
 from ipseg.models.freezing import set_mode, trainable
 from ipseg.models.network import ModelConfig
-from ipseg.models.recording import Recorder
 from ipseg.scenario.split import Step
 
 

@@ -45,11 +45,11 @@ def begin_decoupled_step(network: Network, step: Step, extra: int, decoder: nn.M
     if teacher is not None:
         head.init_from(network.permanent, [UNKNOWN, PURE_BACKGROUND][:extra] + [UNKNOWN] * len(step.new))
         network.freeze_previous()
-        freeze_norms(network)  # their statistics stay as well: switch_parts
+        freeze_norms(network)  # their statistics stay as well: set_train_mode
     return teacher
 
 
-def switch_parts(network: Network, *, training: bool, encoder_dropout: bool = False) -> None:
+def set_train_mode(network: Network, *, training: bool, encoder_dropout: bool = False) -> None:
     """Training mode for all parts, or for the posterior alone and, if wanted, the dropout of the encoder."""
     network.training = training
     for part in network.children():

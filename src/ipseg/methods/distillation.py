@@ -12,19 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.methods.losses import everywhere, mean_over
-from ipseg.models.fusible import fusible
+from ipseg.methods.losses import global_count, mean_over
+from ipseg.models.compiled import compilable
 from ipseg.models.precision import autocast_disabled
 from ipseg.scenario.split import IGNORE
 
 
-def distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+def distill(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     """LwF: the old classes' softmax in both models, cross-entropy, the mean over classes and pixels."""
     log_p = new[:, : old.shape[1]].float().log_softmax(1)
     return -mean_over((old.float().softmax(1) * log_p).mean(1), counted)
 
 
-def distil_sigmoid(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+def distill_sigmoid(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     """LwF-MC: binary cross-entropy of each old class with the teacher's probability, summed over the classes."""
     logits = new[:, : old.shape[1]].float()
     each = F.binary_cross_entropy_with_logits(logits, old.float().sigmoid(), reduction="none")
@@ -42,7 +42,7 @@ def unbiased_ce(logits: Tensor, labels: Tensor, old: int) -> Tensor:
     return -mean_over(torch.where(labels == 0, log_p[:, :old].logsumexp(1), chosen), counted)
 
 
-def unbiased_distil(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+def unbiased_distill(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     """MiB's distillation: the old model calls new classes background, so new ones count as background here."""
     classes = old.shape[1]
     log_p = new.float().log_softmax(1)
@@ -63,10 +63,10 @@ def pod_distance(new: Tensor, old: Tensor, counted: Tensor, scales: Sequence[int
     first; on padding there is none.
     """
     distances: Tensor = torch.linalg.vector_norm(local_pod(_squares_apart(new, old, counted), scales), dim=1)
-    return distances.sum() / everywhere(distances.new_full((), len(distances)))
+    return distances.sum() / global_count(distances.new_full((), len(distances)))
 
 
-@fusible
+@compilable
 def _squares_apart(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     return (new.float().square() - old.float().square()).where(counted[:, None], 0)
 

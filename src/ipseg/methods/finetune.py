@@ -35,8 +35,8 @@ class Finetune(SoftmaxMethod[FinetuneConfig]):
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels."""
-        seen = self.network(batch.inputs.images, batch.inputs.boxes)
-        return {"segmentation": pixel_ce(seen.enlarged(), self.labels(batch))}
+        output = self.network(batch.inputs.images, batch.inputs.boxes)
+        return {"segmentation": pixel_ce(output.upsampled(), self.labels(batch))}
 
 
 @dataclass(frozen=True, kw_only=True)

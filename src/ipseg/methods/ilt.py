@@ -11,7 +11,7 @@ from torch import Tensor
 from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
-from ipseg.methods.distillation import distil, feature_distance
+from ipseg.methods.distillation import distill, feature_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside, touched
@@ -49,14 +49,14 @@ class Ilt(SoftmaxMethod[IltConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """As LwF, and the mean squared distance of the last stages."""
         crops = batch.inputs
-        seen = self.network(crops.images, crops.boxes)
-        logits = seen.enlarged()
+        output = self.network(crops.images, crops.boxes)
+        logits = output.upsampled()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
         if self.teacher is not None:
             before = self.teacher_outputs(crops)
-            distillation = distil(logits, before.enlarged(), inside(crops.boxes, seen.canvas.original))
+            distillation = distill(logits, before.upsampled(), inside(crops.boxes, output.canvas.original))
             parts["distillation"] = self.config.distillation * distillation
-            new, old = seen.stages[-1], before.stages[-1]
-            shown = touched(crops.boxes, seen.canvas.padded, new.shape[-2:])
+            new, old = output.stages[-1], before.stages[-1]
+            shown = touched(crops.boxes, output.canvas.padded, new.shape[-2:])
             parts["features"] = self.config.features * feature_distance(new, old, shown)
         return parts

@@ -20,19 +20,18 @@ from ipseg.methods.decoupling import (
     decoupled_losses,
     require_saliency,
     segmentation_groups,
-    switch_parts,
+    set_train_mode,
 )
-from ipseg.methods.ipseg_inference import Fusion, predict
-from ipseg.methods.labels import classes_present, coupled_labels, sure_old_classes
+from ipseg.methods.fusion import Fusion, predict
+from ipseg.methods.labels import classes_present, confident_old_classes, coupled_labels
 from ipseg.methods.losses import image_bce, pixel_bce
 from ipseg.methods.replay import replayed_images
+from ipseg.models.cuda_graphs import run
 from ipseg.models.features import Features
 from ipseg.models.freezing import set_mode, train_dropout, trainable
-from ipseg.models.heads import Head
-from ipseg.models.initial import he_init
+from ipseg.models.heads import Head, he_init
 from ipseg.models.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
 from ipseg.models.posterior import Posterior
-from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -223,7 +222,7 @@ class IPSeg(Method):
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are. The posterior has dropout, and official's encoder."""
-        switch_parts(self.network, training=self.teacher is None, encoder_dropout=self.config.rules.encoder_dropout)
+        set_train_mode(self.network, training=self.teacher is None, encoder_dropout=self.config.rules.encoder_dropout)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: newest head, posterior, and slowly the permanent branch."""
@@ -330,7 +329,7 @@ class IPSeg(Method):
         if self.teacher is None:
             return torch.zeros_like(y)
         logits = torch.cat([logits_of(self.teacher, features), *old], dim=1)
-        return sure_old_classes(logits, CONFIDENCE).where(y == 0, 0)
+        return confident_old_classes(logits, CONFIDENCE).where(y == 0, 0)
 
     @torch.no_grad()
     def pseudo_labels(self, images: Tensor) -> Tensor:
@@ -338,7 +337,9 @@ class IPSeg(Method):
         set_mode(self.network, training=False)
         features = self.network.encoder(images)
         heads = [self._classes(logits_of(head, features)) for head in self.network.temporary]
-        return sure_old_classes(torch.cat([logits_of(self.network.permanent, features), *heads], dim=1), CONFIDENCE)
+        return confident_old_classes(
+            torch.cat([logits_of(self.network.permanent, features), *heads], dim=1), CONFIDENCE
+        )
 
     # ---- inference ----------------------------------------------------------------------------------------------
 

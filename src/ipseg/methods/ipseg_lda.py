@@ -26,18 +26,17 @@ from ipseg.methods.decoupling import (
     decoupled_losses,
     require_saliency,
     segmentation_groups,
-    switch_parts,
+    set_train_mode,
 )
-from ipseg.methods.ipseg_inference import Fusion, background_score, class_scores, predict
+from ipseg.methods.fusion import Fusion, background_score, class_scores, fuse, predict
 from ipseg.methods.labels import classes_present
 from ipseg.methods.replay import plan_with_replay
+from ipseg.models.cuda_graphs import run
 from ipseg.models.features import Features
 from ipseg.models.freezing import frozen_copy, set_mode
-from ipseg.models.fusion import fuse
 from ipseg.models.heads import Head
-from ipseg.models.moments import Moments
+from ipseg.models.lda import StreamingLDA
 from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of
-from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -115,7 +114,7 @@ class IPSegLDAConfig(MethodConfig):
         """Make the method with its network."""
         encoder = Encoder(model, frozen_backbone=self.frozen_backbone, pretrained=pretrained)
         heads = large_heads(encoder, model.width)
-        return IPSegLDA(self, Network(encoder, heads, heads(2), posterior=Moments(encoder.pooled_channels)))
+        return IPSegLDA(self, Network(encoder, heads, heads(2), posterior=StreamingLDA(encoder.pooled_channels)))
 
 
 class IPSegLDA(Method):
@@ -125,13 +124,13 @@ class IPSegLDA(Method):
 
     def __init__(self, config: IPSegLDAConfig, network: Network) -> None:
         self.config, self.network = config, network
-        self.teacher: tuple[Head, Moments] | None = None
+        self.teacher: tuple[Head, StreamingLDA] | None = None
         """Permanent branch and posterior of f_{t-1}; its encoder and temporary heads are the network's."""
 
     @property
-    def posterior(self) -> Moments:
+    def posterior(self) -> StreamingLDA:
         """The network's."""
-        assert isinstance(self.network.posterior, Moments)
+        assert isinstance(self.network.posterior, StreamingLDA)
         return self.network.posterior
 
     def begin_step(self, step: Step) -> None:
@@ -144,7 +143,7 @@ class IPSegLDA(Method):
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere."""
-        switch_parts(self.network, training=self.teacher is None)
+        set_train_mode(self.network, training=self.teacher is None)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Base: everything, the backbone slower. Later: newest head, and slowly the permanent branch."""

@@ -43,7 +43,7 @@ def coupled_labels(y: Tensor, old_class: Tensor, salient: Tensor) -> Tensor:
     return labels.masked_fill(y == IGNORE, IGNORE)
 
 
-def sure_old_classes(logits: Tensor, least: float) -> Tensor:
+def confident_old_classes(logits: Tensor, least: float) -> Tensor:
     """SSUL's pseudo-labels, (B, H, W): the old class that wins a pixel with at least this probability; 0 elsewhere.
 
     logits: of the previous model, (B, 2 + old classes, H, W). Unknown and background are rivals like the others.

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.models.fusible import fusible
-from ipseg.models.together import processes, summed
+from ipseg.models.compiled import compilable
+from ipseg.models.reduce import all_reduce_sum, world_size
 from ipseg.scenario.split import IGNORE
 
 
@@ -18,10 +18,10 @@ def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
     where no pixel counts.
     """
     loss, counted = _summed_bce(logits, labels)
-    return loss / everywhere(counted)
+    return loss / global_count(counted)
 
 
-@fusible
+@compilable
 def _summed_bce(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     counted = labels != IGNORE
     channels = torch.arange(logits.shape[1], device=labels.device)[:, None, None]
@@ -32,7 +32,7 @@ def _summed_bce(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def image_bce(logits: Tensor, labels: Tensor) -> Tensor:
     """L_IP (Eq. 2): binary cross-entropy of the image labels, the mean over classes and images. Zero without any."""
     summed = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    return summed / (logits.shape[1] * everywhere(logits.new_full((), len(logits))))
+    return summed / (logits.shape[1] * global_count(logits.new_full((), len(logits))))
 
 
 def pixel_ce(logits: Tensor, labels: Tensor) -> Tensor:
@@ -47,13 +47,13 @@ def pixel_ce(logits: Tensor, labels: Tensor) -> Tensor:
 
 def mean_over(values: Tensor, counted: Tensor) -> Tensor:
     """The mean over counted pixels; zero where there are none."""
-    return values.where(counted, 0).sum() / everywhere(counted.sum())
+    return values.where(counted, 0).sum() / global_count(counted.sum())
 
 
-def everywhere(count: Tensor) -> Tensor:
+def global_count(count: Tensor) -> Tensor:
     """What to divide a sum by, at least one: the count, or with several processes the mean of their counts.
 
     Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
     """
-    size = processes()
-    return count.clamp(min=1) if size == 1 else (summed(count.float()) / size).clamp(min=1 / size)
+    size = world_size()
+    return count.clamp(min=1) if size == 1 else (all_reduce_sum(count.float()) / size).clamp(min=1 / size)

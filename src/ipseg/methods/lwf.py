@@ -11,7 +11,7 @@ from torch import Tensor
 from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
-from ipseg.methods.distillation import distil, distil_sigmoid
+from ipseg.methods.distillation import distill, distill_sigmoid
 from ipseg.methods.losses import pixel_bce, pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
@@ -45,12 +45,12 @@ class Lwf(SoftmaxMethod[LwfConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on the step's labels, distillation on every pixel of the images."""
         crops = batch.inputs
-        seen = self.network(crops.images, crops.boxes)
-        logits = seen.enlarged()
+        output = self.network(crops.images, crops.boxes)
+        logits = output.upsampled()
         parts = {"segmentation": pixel_ce(logits, self.labels(batch))}
         if self.teacher is not None:
-            old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
-            parts["distillation"] = self.config.distillation * distil(logits, old, shown)
+            old, shown = self.teacher_outputs(crops).upsampled(), inside(crops.boxes, output.canvas.original)
+            parts["distillation"] = self.config.distillation * distill(logits, old, shown)
         return parts
 
 
@@ -79,10 +79,10 @@ class LwfMc(SoftmaxMethod[LwfMcConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Both are summed over classes and averaged over pixels."""
         crops = batch.inputs
-        seen = self.network(crops.images, crops.boxes)
-        logits = seen.enlarged()
+        output = self.network(crops.images, crops.boxes)
+        logits = output.upsampled()
         parts = {"segmentation": pixel_bce(logits, self.labels(batch))}
         if self.teacher is not None:
-            old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
-            parts["distillation"] = self.config.distillation * distil_sigmoid(logits, old, shown)
+            old, shown = self.teacher_outputs(crops).upsampled(), inside(crops.boxes, output.canvas.original)
+            parts["distillation"] = self.config.distillation * distill_sigmoid(logits, old, shown)
         return parts

@@ -11,7 +11,7 @@ from torch import Tensor
 from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
-from ipseg.methods.distillation import unbiased_ce, unbiased_distil
+from ipseg.methods.distillation import unbiased_ce, unbiased_distill
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
@@ -47,17 +47,17 @@ class Mib(SoftmaxMethod[MibConfig]):
         """New classes take an equal share of the background's probability."""
         super().begin_step(step)
         if self.teacher is not None:
-            self.network.share_background()
+            self.network.init_from_background()
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Plain cross-entropy in the base step, then both in the light of what background means."""
         crops, labels = batch.inputs, self.labels(batch)
-        seen = self.network(crops.images, crops.boxes)
-        logits = seen.enlarged()
+        output = self.network(crops.images, crops.boxes)
+        logits = output.upsampled()
         if self.teacher is None:
             return {"segmentation": pixel_ce(logits, labels)}
-        old, shown = self.teacher_outputs(crops).enlarged(), inside(crops.boxes, seen.canvas.original)
+        old, shown = self.teacher_outputs(crops).upsampled(), inside(crops.boxes, output.canvas.original)
         return {
             "segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old)),
-            "distillation": self.config.distillation * unbiased_distil(logits, old, shown),
+            "distillation": self.config.distillation * unbiased_distill(logits, old, shown),
         }

@@ -19,7 +19,7 @@ from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, en
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import touched
 from ipseg.models.network import ModelConfig
-from ipseg.models.softmax import Seen, SoftmaxNetwork
+from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
 from ipseg.scenario.split import IGNORE, Step
 
 
@@ -36,7 +36,7 @@ class PlopConfig(SoftmaxConfig):
     """Weight of local POD on the four stages and the decoder's output (the paper's for VOC; ADE20K: 0.001)."""
 
     pod_logits: float = scoped(0.0005, "later")
-    """The same on the logits before they are enlarged (the paper's for VOC; ADE20K: 0.00001)."""
+    """The same on the logits before upsampling (the paper's for VOC; ADE20K: 0.00001)."""
 
     pod_scales: tuple[int, ...] = scoped((1, 2, 4), "later")
     """Local POD cuts a map into 1, 4 and 16 tiles (the paper's)."""
@@ -88,7 +88,7 @@ class Plop(SoftmaxMethod[PlopConfig]):
         """New classes start as background, as in MiB. Until `prepare` every label of the old model counts."""
         super().begin_step(step)
         if self.teacher is not None:
-            self.network.share_background()
+            self.network.init_from_background()
             device = next(self.network.parameters()).device
             self.thresholds = torch.ones(1 + len(step.old), device=device)
 
@@ -102,7 +102,7 @@ class Plop(SoftmaxMethod[PlopConfig]):
         divisor = old * math.log(1 + len(self.step.seen)) if official else 1.0
         entropies = ClassHistograms(old, OFFICIAL_BINS if official else BINS, self.thresholds.device)
         for batch in batches:
-            logits = self.teacher_outputs(batch.inputs).enlarged()[: batch.num_new]
+            logits = self.teacher_outputs(batch.inputs).upsampled()[: batch.num_new]
             unlabeled = batch.inputs.labels[: batch.num_new] == 0
             entropies.add(logits.argmax(1)[unlabeled], entropy(logits)[unlabeled] / divisor)
         found = entropies.official_thresholds() if official else entropies.medians()
@@ -111,15 +111,15 @@ class Plop(SoftmaxMethod[PlopConfig]):
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on labels and pseudo-labels, and local POD."""
         crops, labels = batch.inputs, self.labels(batch)
-        seen = self.network(crops.images, crops.boxes)
+        output = self.network(crops.images, crops.boxes)
         if self.teacher is None:
-            return {"segmentation": pixel_ce(seen.enlarged(), labels)}
+            return {"segmentation": pixel_ce(output.upsampled(), labels)}
         before = self.teacher_outputs(crops)
-        targets, nu = pseudo_labels(labels, before.enlarged(), self.thresholds)
-        segmentation = weighted_ce(seen.enlarged(), targets, nu, labels != IGNORE)
-        return {"segmentation": segmentation, "pod": self._pod(seen, before, crops.boxes)}
+        targets, nu = pseudo_labels(labels, before.upsampled(), self.thresholds)
+        segmentation = weighted_ce(output.upsampled(), targets, nu, labels != IGNORE)
+        return {"segmentation": segmentation, "pod": self._pod(output, before, crops.boxes)}
 
-    def _pod(self, new: Seen, old: Seen, boxes: Tensor) -> Tensor:
+    def _pod(self, new: SoftmaxOutput, old: SoftmaxOutput, boxes: Tensor) -> Tensor:
         """The mean over stages, decoder and logits, each with its weight; heavier the more there is to keep."""
         config = self.config
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from ipseg.methods.losses import everywhere
-from ipseg.models.together import summed
+from ipseg.methods.losses import global_count
+from ipseg.models.reduce import all_reduce_sum
 from ipseg.scenario.split import IGNORE
 
 BINS = 10_000
@@ -37,7 +37,7 @@ class ClassHistograms:
 
     def medians(self) -> Tensor:
         """(classes,): 0 for a class that no pixel had."""
-        counts = summed(self.counts)
+        counts = all_reduce_sum(self.counts)
         below = counts.cumsum(1) - counts
         half = counts.sum(1, keepdim=True) / 2
         return self._within(half, below, counts, below + counts >= half)
@@ -48,7 +48,7 @@ class ClassHistograms:
         Below bin i it counts i (i - 1) / 2 pixels, whatever the histogram says. Where no bin reaches half of the
         pixels, it divides by the last one's zero: infinity with many pixels, minus infinity with few.
         """
-        counts = summed(self.counts)
+        counts = all_reduce_sum(self.counts)
         bins = torch.arange(self.bins, device=counts.device)
         below = (bins * (bins - 1) // 2).expand_as(counts)
         half = counts.sum(1, keepdim=True) / 2
@@ -82,4 +82,4 @@ def weighted_ce(logits: Tensor, targets: Tensor, weights: Tensor, counted: Tenso
     """PLOP's cross-entropy, each image's times its weight. Uncertain pixels have no loss but count in the mean."""
     sure = targets != IGNORE
     chosen = logits.float().log_softmax(1).gather(1, targets.where(sure, 0)[:, None])[:, 0]
-    return -(chosen.where(sure, 0) * weights[:, None, None]).sum() / everywhere(counted.sum())
+    return -(chosen.where(sure, 0) * weights[:, None, None]).sum() / global_count(counted.sum())

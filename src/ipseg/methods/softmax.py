@@ -13,10 +13,10 @@ from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.models.cuda_graphs import run
 from ipseg.models.freezing import frozen_copy, set_mode, trainable
 from ipseg.models.network import ModelConfig
-from ipseg.models.recording import run
-from ipseg.models.softmax import Seen, SoftmaxNetwork
+from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
 from ipseg.scenario.split import Step
 
 
@@ -84,15 +84,15 @@ class SoftmaxMethod(Method, Generic[Config]):
         return labels_to_learn(batch, self.config.replayed_labels)
 
     @torch.no_grad()
-    def teacher_outputs(self, crops: Batch) -> Seen:
+    def teacher_outputs(self, crops: Batch) -> SoftmaxOutput:
         """Outputs of the teacher."""
         assert self.teacher is not None
-        seen: Seen = self.teacher(crops.images, crops.boxes)
-        return seen
+        output: SoftmaxOutput = self.teacher(crops.images, crops.boxes)
+        return output
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:
         """Softmax probabilities."""
         set_mode(self.network, training=False)
-        scores = run(self.recorder, self.network, images, boxes).enlarged().softmax(1)
+        scores = run(self.recorder, self.network, images, boxes).upsampled().softmax(1)
         return Prediction(scores, scores)

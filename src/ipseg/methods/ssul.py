@@ -13,14 +13,14 @@ from ipseg.config import scoped
 from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.base import Method, ParameterGroup, Prediction
-from ipseg.methods.labels import coupled_labels, sure_old_classes
+from ipseg.methods.labels import confident_old_classes, coupled_labels
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.models.cuda_graphs import run
 from ipseg.models.features import Features
 from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, trainable
 from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
-from ipseg.models.recording import run
 from ipseg.scenario.split import Step
 
 
@@ -139,7 +139,7 @@ class Ssul(Method):
         if self.teacher is None:
             return torch.zeros_like(like)
         persistent = [logits_of(head, features) for head in self.teacher]
-        return sure_old_classes(torch.cat([*persistent, *old], dim=1), self.config.confidence)
+        return confident_old_classes(torch.cat([*persistent, *old], dim=1), self.config.confidence)
 
     # ---- inference ----------------------------------------------------------------------------------------------
 

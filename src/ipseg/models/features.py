@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from ipseg.models.resize import enlarge
+from ipseg.models.resize import upsample
 
 Window = tuple[int, int, int, int]
 """Top, left, bottom and right, in pixels of a canvas."""
@@ -35,9 +35,9 @@ class Canvas:
     original: tuple[int, int]
     """Height and width as they came."""
 
-    def enlarge(self, logits: Tensor) -> Tensor:
+    def upsample(self, logits: Tensor) -> Tensor:
         """Logits of a head at the size of the images."""
-        return enlarge(logits, self.padded)[..., : self.original[0], : self.original[1]]
+        return upsample(logits, self.padded)[..., : self.original[0], : self.original[1]]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from ipseg.errors import require_at_least, require_between
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.boxes import full_boxes, inside, pool
+from ipseg.models.compiled import compilable
 from ipseg.models.decoder import Aspp
 from ipseg.models.features import Canvas, Features, Tile
 from ipseg.models.freezing import FrozenCopy, freeze
-from ipseg.models.fusible import fusible
-from ipseg.models.heads import Head, SmallTrunk, Trunk
-from ipseg.models.initial import he_init
-from ipseg.models.moments import Moments
+from ipseg.models.heads import Head, SmallTrunk, Trunk, he_init
+from ipseg.models.lda import StreamingLDA
 from ipseg.models.posterior import Posterior, pool_parts
 
 
@@ -82,7 +81,7 @@ class Encoder(nn.Module):
         features = Features(*maps, canvas)
         return features if self.tile is None else features.within(self.tile.window)
 
-    @fusible
+    @compilable
     def _maps(
         self, images: Tensor, boxes: Tensor, decoded: int, tile: Tile | None
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor, Tensor]:
@@ -137,7 +136,7 @@ class Network(nn.Module):
         make_head: HeadFactory,
         permanent: Head,
         background: Head | None = None,
-        posterior: Posterior | Moments | None = None,
+        posterior: Posterior | StreamingLDA | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.make_head = encoder, make_head
@@ -171,7 +170,7 @@ def logits_of(head: nn.Module, features: Features) -> Tensor:
     decoder = cast("nn.Module | None", head.decoder)
     decoded = features.decoded if decoder is None else features.decode(decoder)
     logits: Tensor = head(decoded, features.stages)
-    return features.canvas.enlarge(logits.float())
+    return features.canvas.upsample(logits.float())
 
 
 def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:

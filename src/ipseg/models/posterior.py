@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ipseg.models import initial
+from ipseg.models import heads
 from ipseg.models.boxes import pool
 
 BINS = 2
@@ -26,7 +26,7 @@ class Posterior(nn.Module):
         )
         self.width, self.he_init = width, he_init
         if he_init:
-            initial.he_init(self.shared)
+            heads.he_init(self.shared)
         self.sizes: list[int] = []
         """Classes of each step."""
         self.classifiers = nn.ModuleList()
@@ -34,7 +34,7 @@ class Posterior(nn.Module):
     def add_step(self, classes: int) -> None:
         """Add the classifier of a new step."""
         classifier = nn.Linear(self.width, classes)
-        self.classifiers.append(initial.he_init(classifier) if self.he_init else classifier)
+        self.classifiers.append(heads.he_init(classifier) if self.he_init else classifier)
         self.sizes.append(classes)
 
     def forward(self, pooled: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ipseg.models.precision import autocast_disabled
 
 
-def enlarge(logits: Tensor, size: Sequence[int]) -> Tensor:
+def upsample(logits: Tensor, size: Sequence[int]) -> Tensor:
     """Logits at the size of the images. As planes: of a few channels torch enlarges these several times faster."""
     return logits if logits.shape[-2:] == tuple(size) else _bilinear(logits.contiguous(), size)
 

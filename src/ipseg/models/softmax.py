@@ -1,4 +1,4 @@
-"""DeepLabV3 with one softmax over all classes: encoder, one point-wise classifier a step, bilinear enlarging."""
+"""DeepLabV3 with one softmax over all classes: encoder, one point-wise classifier a step, bilinear upsampling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipseg.models.network import Encoder, ModelConfig
 
 
 @dataclass(frozen=True)
-class Seen:
+class SoftmaxOutput:
     """The outputs of one pass."""
 
     stages: tuple[Tensor, ...]
@@ -22,12 +22,12 @@ class Seen:
     decoded: Tensor
     """(B, width, h, w): the classifiers' input, without dropout: the decoder's output or, with a trunk, the trunk's."""
     logits: Tensor
-    """(B, 1 + C, h, w) in float32, before they are enlarged; background first."""
+    """(B, 1 + C, h, w) in float32, before upsampling; background first."""
     canvas: Canvas
 
-    def enlarged(self) -> Tensor:
+    def upsampled(self) -> Tensor:
         """(B, 1 + C, H, W) logits at the size of the images."""
-        return self.canvas.enlarge(self.logits)
+        return self.canvas.upsample(self.logits)
 
 
 class SoftmaxNetwork(nn.Module):
@@ -50,7 +50,7 @@ class SoftmaxNetwork(nn.Module):
         self.classifiers.append(classifier.to(next(self.encoder.parameters()).device))
 
     @torch.no_grad()
-    def share_background(self) -> None:
+    def init_from_background(self) -> None:
         """Let the newest classes start as the background, which shares its probability with them evenly (MiB).
 
         They have the background's weights, and they and it the background's bias less log(|new| + 1). The other
@@ -65,11 +65,11 @@ class SoftmaxNetwork(nn.Module):
         first.bias[0] -= math.log(new.out_channels + 1)
         new.bias.copy_(first.bias[0])
 
-    def forward(self, images: Tensor, boxes: Tensor | None = None) -> Seen:
+    def forward(self, images: Tensor, boxes: Tensor | None = None) -> SoftmaxOutput:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the images lie; by default they fill the canvas."""
         features = self.encoder(images, boxes)
         decoded, shared = features.decoded, self.dropout(features.decoded)
         if self.trunk is not None:
             decoded = shared = self.trunk(shared, features.stages)
         logits = torch.cat([classifier(shared) for classifier in self.classifiers], dim=1)
-        return Seen((*features.stages, features.last), decoded, logits.float(), features.canvas)
+        return SoftmaxOutput((*features.stages, features.last), decoded, logits.float(), features.canvas)

@@ -26,7 +26,7 @@ from ipseg.config import Settings, flat, read_yaml, to_dict
 from ipseg.errors import UserError, unknown
 from ipseg.scenario.split import Setting
 from ipseg.training.recipe import make_recipe
-from ipseg.training.recipe_files import lay_over, with_base, with_changes
+from ipseg.training.recipe_files import merge_settings, with_base, with_overrides
 
 AXES = ("runs", "scenarios", "seeds", "vary", "without")
 KEYS = ("base", "set", "seeded", "slurm", "also", *AXES)
@@ -154,7 +154,7 @@ class Grid:
         base = with_base({"base": self.entries[entry].get("base", self.base)}, self.file)
         layers = [of_scenario, own, *(nested(key, value) for key, value in (varied | seeds).items())]
         common, *layers = (_with_dataset_of(base, layer) for layer in (self.set, *layers))
-        settings = with_changes(reduce(lay_over, layers, lay_over(base, common)), assignments)
+        settings = with_overrides(reduce(merge_settings, layers, merge_settings(base, common)), assignments)
         chosen = _section(settings.get("scenario"), "scenario")
         named = scenario or f"{str(chosen.get('name', '')).rpartition('/')[2]} {chosen.get('setting', 'overlap')}"
         run = GridRun(
@@ -165,7 +165,7 @@ class Grid:
             settings=settings,
             changes=flat(own) | varied,
         )
-        _require_kept(run, reduce(lay_over, layers, settings))
+        _require_kept(run, reduce(merge_settings, layers, settings))
         return replace(run, settings=settings | {"name": run.label})
 
 
@@ -196,7 +196,7 @@ def _with_dataset_of(base: Settings, layer: Settings) -> Settings:
     """Where the base has voc_animals/2-1, a plain 3-1 is voc_animals/3-1: other classes would be another study."""
     dataset, slash, _ = str(_section(base.get("scenario"), "scenario").get("name", "")).rpartition("/")
     name = str(_section(layer.get("scenario"), "scenario").get("name", "/"))
-    return layer if "/" in name else lay_over(layer, {"scenario": {"name": f"{dataset}{slash}{name}"}})
+    return layer if "/" in name else merge_settings(layer, {"scenario": {"name": f"{dataset}{slash}{name}"}})
 
 
 # ---- parts of the file ----------------------------------------------------------------------------------------------

@@ -59,14 +59,14 @@ def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
         raise UserError(f"init: {path} has finished {folder.finished()} steps; step {number} is not among them.")
     theirs = make_recipe(folder.settings())
     given = folder.scenario(theirs)
-    differing = _differing(theirs, recipe, steps) + _dealt_otherwise(given, scenario, steps)
+    differing = _differences(theirs, recipe, steps) + _other_split(given, scenario, steps)
     if differing:
         raise UserError(f"init: {path} has other {', '.join(differing)} in its steps 0 to {number}.")
     whole = _after_learning(theirs, given, steps) == _after_learning(recipe, scenario, steps)
     return SharedBase(folder, steps, whole)
 
 
-def _differing(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
+def _differences(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
     one, other = theirs.method, ours.method
     alike = one.name == other.name or (steps == 1 and one.base_settings() == other.base_settings())
     differs = {
@@ -79,7 +79,7 @@ def _differing(theirs: Recipe, ours: Recipe, steps: int) -> list[str]:
     return [what for what, apart in differs.items() if apart]
 
 
-def _dealt_otherwise(theirs: Scenario, ours: Scenario, steps: int) -> list[str]:
+def _other_split(theirs: Scenario, ours: Scenario, steps: int) -> list[str]:
     learned = [[step.new for step in scenario.steps[:steps]] for scenario in (theirs, ours)]
     if learned[0] != learned[1]:
         return ["classes"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ipseg.errors import UserError
-from ipseg.training.tensors import load_tensors, save_tensors, unlike
+from ipseg.training.tensors import load_tensors, mismatch, save_tensors
 
 _MOMENT = re.compile(r"optimizer\.(\d{1,6})\.(momentum_buffer|exp_avg|exp_avg_sq|step)")
 
@@ -61,12 +61,12 @@ class Checkpoint:
                 if index >= len(learning):
                     raise self._unfit(f"it holds {name}, and {len(learning)} weights learn")
                 like = torch.zeros(()) if moment[2] == "step" else learning[index]
-                state.setdefault(index, {})[moment[2]] = _laid_as(learning[index], tensor)
+                state.setdefault(index, {})[moment[2]] = _match_layout(learning[index], tensor)
             elif name in expected:
                 like = expected[name]
             else:
                 raise self._unfit(f"it is of another network or optimizer: it holds {name}")
-            if problem := unlike(tensor, like):
+            if problem := mismatch(tensor, like):
                 raise self._unfit(f"{name} {problem}")
         if missing := sorted(expected.keys() - tensors.keys()):
             raise self._unfit(f"it is of another network: {missing[0]} is missing")
@@ -92,6 +92,6 @@ class Checkpoint:
             self._writer.shutdown()
 
 
-def _laid_as(parameter: Tensor, tensor: Tensor) -> Tensor:
+def _match_layout(parameter: Tensor, tensor: Tensor) -> Tensor:
     """A fused optimizer walks through memory: what belongs to a weight must lie there as the weight does."""
     return torch.empty_like(parameter).copy_(tensor) if tensor.shape == parameter.shape else tensor

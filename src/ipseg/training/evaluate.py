@@ -25,11 +25,11 @@ from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.evaluation.results import StepResult
 from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
-from ipseg.models.fusible import fusing
-from ipseg.models.recording import cuda_recorder
+from ipseg.models.compiled import compiling
+from ipseg.models.cuda_graphs import cuda_recorder
 from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
 from ipseg.training.distributed import DistributedContext
-from ipseg.training.system import many_sizes
+from ipseg.training.system import no_cudnn_benchmark
 
 MULTIPLE = 32
 """Pictures of different sizes share a batch when they pad to the same canvas."""
@@ -92,12 +92,12 @@ def evaluate(
     confusion = ConfusionMatrix(1 + seen, dist.device)
     pictures = ImageLevel()
     mixed = torch.autocast(dist.device.type, torch.bfloat16, enabled=config.precision == "bf16")
-    sizes = many_sizes() if config.view == "whole" else nullcontext()
+    sizes = no_cudnn_benchmark() if config.view == "whole" else nullcontext()
     method.recorder = cuda_recorder() if config.graphs and dist.device.type == "cuda" else None
     try:
         with sizes:
             for batch in batches(split, scenario, step, config, dist):
-                with mixed, fusing(wanted=config.compile):
+                with mixed, compiling(enabled=config.compile):
                     prediction = method.predict(batch.images, batch.boxes)
                 confusion.update(batch.labels, prediction.labels)
                 truth, readings = _image_sets(batch, prediction, seen)

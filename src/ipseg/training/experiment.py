@@ -25,7 +25,7 @@ from ipseg.training.evaluate import evaluate
 from ipseg.training.folder import ReadOnlyRunFolder, RunFolder
 from ipseg.training.recipe import Recipe
 from ipseg.training.setup import begin, load, resolve_start
-from ipseg.training.system import many_sizes
+from ipseg.training.system import no_cudnn_benchmark
 from ipseg.training.trainer import stop_request, train_step
 
 AfterStep = Callable[[Method, Step, StepResult], None]
@@ -147,7 +147,7 @@ def train(
     with stop_request() as stopped:
         train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
         watch.lap("train")
-        with mixed, many_sizes():  # each image comes once
+        with mixed, no_cudnn_benchmark():  # each image comes once
             method.end_step(loader.unaugmented())
         folder.save_weights(step.index, method.network)
         watch.lap("save")
@@ -169,7 +169,7 @@ def store_memory(
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
     config, place = memory_config(recipe), folder.step(view.step.index) / "memory"
-    with many_sizes():
+    with no_cudnn_benchmark():
         kept = update_memory(memory, view, config, recipe.seed, old_classes)
     save_memory(kept, place, view, config, recipe.method.replayed_labels)
 

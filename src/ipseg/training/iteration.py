@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ipseg.data.batch import Batch, StepBatch
 from ipseg.methods.base import Method
-from ipseg.models.fusible import fusing
+from ipseg.models.compiled import compiling
 from ipseg.scenario.split import IGNORE
 from ipseg.training.distributed import DistributedContext, distributed_loss
 from ipseg.training.recipe import TrainingConfig
@@ -53,7 +53,7 @@ class Iteration:
         """Forward, backward, update."""
         self.method.train_mode()
         kind, mixed = batch.inputs.images.device.type, self.config.precision == "bf16"
-        with torch.autocast(kind, torch.bfloat16, enabled=mixed), fusing(wanted=self.config.compile):
+        with torch.autocast(kind, torch.bfloat16, enabled=mixed), compiling(enabled=self.config.compile):
             parts = self.loss(batch)
         total = torch.stack(list(parts.values())).sum()
         self.optimizer.zero_grad(set_to_none=True)

@@ -17,7 +17,7 @@ from ipseg.methods.registry import method_config
 from ipseg.models.network import ModelConfig
 from ipseg.scenario.split import ScenarioConfig
 from ipseg.training.evaluate import EvaluationConfig
-from ipseg.training.recipe_files import find_recipe, read_recipe, with_changes
+from ipseg.training.recipe_files import find_recipe, read_recipe, with_overrides
 from ipseg.training.track import require_tracker
 
 WARMUP_START = 0.001
@@ -250,4 +250,4 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def load_recipe(name: str | Path, assignments: Sequence[str] = ()) -> Recipe:
     """A recipe by its file, or by the name of one that comes with the package; assignments are `key=value`."""
-    return make_recipe(with_changes(read_recipe(find_recipe(name), of_a_run=Path(name).is_dir()), assignments))
+    return make_recipe(with_overrides(read_recipe(find_recipe(name), of_a_run=Path(name).is_dir()), assignments))

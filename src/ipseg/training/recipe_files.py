@@ -46,7 +46,7 @@ def with_base(values: Mapping[str, Any], file: Path | None = None, *, of_a_run: 
         of_a_run = _require_own(layers[-1], found, of_a_run=of_a_run)
     whole: Settings = {}
     for layer in reversed(layers):
-        whole = lay_over(whole, layer)
+        whole = merge_settings(whole, layer)
     return whole
 
 
@@ -70,18 +70,18 @@ def _find_base(name: object, file: Path) -> Path:
     return path
 
 
-def lay_over(base: Settings, changes: Settings) -> Settings:
+def merge_settings(base: Settings, changes: Settings) -> Settings:
     """Settings with changes: sections are changed key by key; one that names another data set or method begins anew."""
     result = dict(base)
     for key, value in changes.items():
         if isinstance(old := base.get(key), dict) and isinstance(value, dict) and not _chooses_another(key, old, value):
-            result[key] = lay_over(old, value)
+            result[key] = merge_settings(old, value)
         else:
             result[key] = value
     return result
 
 
-def with_changes(values: Settings, assignments: Sequence[str]) -> Settings:
+def with_overrides(values: Settings, assignments: Sequence[str]) -> Settings:
     """Settings with `key=value` assignments. One that chooses another method leaves nothing of the old one's."""
     changes = override({}, assignments)
     anew: Settings = {

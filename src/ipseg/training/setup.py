@@ -18,7 +18,7 @@ from ipseg.training.base_step import SharedBase, shared_base
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe
 from ipseg.training.system import seed_all, set_deterministic
-from ipseg.training.tensors import unlike
+from ipseg.training.tensors import mismatch
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def load(method: Method, folder: RunFolder, step: int) -> None:
     """Load the weights of a step."""
     weights, own = folder.weights(step), method.network.state_dict()
     for name in weights.keys() & own.keys():  # a number of another kind would be converted without a word
-        if problem := unlike(weights[name], own[name]):
+        if problem := mismatch(weights[name], own[name]):
             raise UserError(f"{folder.path}: the weights do not fit the recipe's network ({name} {problem}).")
     try:
         method.network.load_state_dict(weights)

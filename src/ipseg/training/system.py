@@ -55,7 +55,7 @@ def set_deterministic(*, wanted: bool) -> None:
 
 
 @contextmanager
-def many_sizes() -> Iterator[None]:
+def no_cudnn_benchmark() -> Iterator[None]:
     """While it lasts cuDNN does not try out all its ways at every new size: that pays only where sizes come again."""
     before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:

@@ -65,7 +65,7 @@ def load_tensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, An
     return tensors, facts
 
 
-def unlike(tensor: Tensor, like: Tensor) -> str | None:
+def mismatch(tensor: Tensor, like: Tensor) -> str | None:
     """Why a tensor from a file cannot stand for another one; none if it can."""
     if tensor.dtype != like.dtype or tensor.shape != like.shape:
         return f"is {list(tensor.shape)} of {tensor.dtype}, and should be {list(like.shape)} of {like.dtype}"

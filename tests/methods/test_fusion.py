@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ipseg.models.fusion import filter_noise, fuse
+from ipseg.methods.fusion import filter_noise, fuse
 
 
 def pixels(*channels: list[float]) -> torch.Tensor:

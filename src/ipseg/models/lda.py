@@ -1,6 +1,6 @@
 """An image posterior in closed form: linear discriminants from the moments of all images that steps have shown.
 
-Moments of steps add up. So the discriminants of old classes come from all their images, not from the few in
+StreamingLDA of steps add up. So the discriminants of old classes come from all their images, not from the few in
 memory; they are not forgotten, and no image is kept.
 """
 
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ipseg.models.posterior import BINS
 from ipseg.models.precision import autocast_disabled
-from ipseg.models.together import summed
+from ipseg.models.reduce import all_reduce_sum
 
 SHRINKAGE = 2.0
 """For D features and n images SHRINKAGE * D / n times its own variance is added to the variance of each feature: the
 fewer images, the more the discriminants would otherwise fit noise."""
 
 
-class Moments(nn.Module):
+class StreamingLDA(nn.Module):
     """For every class the discriminant between images with it and without it, both taken as equally likely."""
 
     images: Tensor
@@ -30,7 +30,7 @@ class Moments(nn.Module):
     """(D,): the sum of their features."""
     products: Tensor
     """(D, D): the sum of all products of two features."""
-    pictures_of: Tensor
+    images_of: Tensor
     """(C,): how many had the class."""
     total_of: Tensor
     """(C, D): the sum of the features of these."""
@@ -43,14 +43,14 @@ class Moments(nn.Module):
         self.sizes: list[int] = []
         """Classes of each step."""
         shapes = {"images": (), "total": (inputs,), "products": (inputs, inputs)}
-        shapes |= {"pictures_of": (0,), "total_of": (0, inputs), "weight": (0, inputs), "bias": (0,)}
+        shapes |= {"images_of": (0,), "total_of": (0, inputs), "weight": (0, inputs), "bias": (0,)}
         for name, shape in shapes.items():
             self.register_buffer(name, torch.zeros(shape))
 
     def add_step(self, classes: int) -> None:
         """Make room for the classes of a new step. Images of earlier steps count as images without them."""
         self.sizes.append(classes)
-        for name in ("pictures_of", "total_of", "weight", "bias"):
+        for name in ("images_of", "total_of", "weight", "bias"):
             known: Tensor = getattr(self, name)
             setattr(self, name, torch.cat([known, known.new_zeros(classes, *known.shape[1:])]))
 
@@ -72,11 +72,11 @@ class Moments(nn.Module):
             for known, new in zip(more, moments, strict=True):
                 known.add_(new)
         for known, new in zip(self._sums(), more, strict=True):
-            known.add_(summed(new))
+            known.add_(all_reduce_sum(new))
         self.weight, self.bias = (found.to(self.weight) for found in self._discriminants())
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        return self.images, self.total, self.products, self.pictures_of, self.total_of
+        return self.images, self.total, self.products, self.images_of, self.total_of
 
     def _discriminants(self) -> tuple[Tensor, Tensor]:
         """(C, D) and (C,).

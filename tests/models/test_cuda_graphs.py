@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ipseg.models import recording
-from ipseg.models.recording import Recorder, run
+from ipseg.models import cuda_graphs
+from ipseg.models.cuda_graphs import Recorder, run
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def test_the_callers_tensors_are_left_alone(recorder):
 
 
 def test_without_a_recorder_and_beyond_its_limit_a_part_runs_as_it_is(recorder, monkeypatch):
-    monkeypatch.setattr(recording, "LIMIT", 1)
+    monkeypatch.setattr(cuda_graphs, "LIMIT", 1)
     part = lambda x: x + 1  # noqa: E731
     assert run(None, part, torch.zeros(1)).item() == 1
     for size in (1, 2, 1, 2, 2):

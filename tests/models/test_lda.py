@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ipseg.models.moments import SHRINKAGE, Moments
+from ipseg.models.lda import SHRINKAGE, StreamingLDA
 from ipseg.models.posterior import BINS
 
 PARTS = BINS * BINS
@@ -20,8 +20,8 @@ def shown(count: int = 200, inputs: int = 6, seed: int = 0):
     return features.repeat_interleave(PARTS, dim=1), torch.stack([kinds == 0, kinds == 1], dim=1)
 
 
-def learned(*parts, inputs: int = 6, classes: int = 2) -> Moments:
-    posterior = Moments(inputs)
+def learned(*parts, inputs: int = 6, classes: int = 2) -> StreamingLDA:
+    posterior = StreamingLDA(inputs)
     posterior.add_step(classes)
     for part in parts:
         posterior.learn([part])
@@ -55,7 +55,7 @@ def test_each_class_has_the_linear_discriminant_of_the_textbook_on_roots():
 
 def test_it_does_not_matter_when_a_picture_was_shown():
     pooled, labels = shown()
-    at_once, in_parts = learned((pooled, labels)), Moments(6)
+    at_once, in_parts = learned((pooled, labels)), StreamingLDA(6)
     in_parts.add_step(2)
     in_parts.learn([(pooled[:30], labels[:30]), (pooled[30:120], labels[30:120])])
     in_parts.learn([(pooled[120:], labels[120:])])

@@ -13,24 +13,24 @@ import torch
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_fusing: ContextVar[bool] = ContextVar("_fusing", default=False)
+_enabled: ContextVar[bool] = ContextVar("_enabled", default=False)
 VARIANTS = 64
 """So many forms of a part are kept: with and without gradient, each with other numbers of images and outputs."""
 
 
 @contextmanager
-def fusing(*, wanted: bool) -> Iterator[None]:
-    """Within the block fusible parts run as fused kernels, and compile first where they must; elsewhere as written."""
-    if wanted:
+def compiling(*, enabled: bool) -> Iterator[None]:
+    """Compilable parts called within the block run compiled, and compile first where they must."""
+    if enabled:
         torch._dynamo.config.recompile_limit = VARIANTS
-    token = _fusing.set(wanted)
+    token = _enabled.set(enabled)
     try:
         yield
     finally:
-        _fusing.reset(token)
+        _enabled.reset(token)
 
 
-def fusible(part: Callable[P, R]) -> Callable[P, R]:
+def compilable(part: Callable[P, R]) -> Callable[P, R]:
     """Mark a function of tensors and modules as worth fusing."""
 
     @cache
@@ -39,6 +39,6 @@ def fusible(part: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(part)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return (fused() if _fusing.get() else part)(*args, **kwargs)
+        return (fused() if _enabled.get() else part)(*args, **kwargs)
 
     return run

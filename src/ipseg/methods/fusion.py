@@ -5,18 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.methods.base import Prediction
 from ipseg.models.boxes import inside
+from ipseg.models.cuda_graphs import Recorder, run
 from ipseg.models.features import Features
-from ipseg.models.fusion import filter_noise, fuse
 from ipseg.models.gating import Gate
 from ipseg.models.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
-from ipseg.models.moments import Moments
+from ipseg.models.lda import StreamingLDA
 from ipseg.models.network import Network, logits_of
 from ipseg.models.posterior import Posterior
-from ipseg.models.recording import Recorder, run
+
+
+def fuse(pixel: Tensor, posterior: Tensor, alpha_bc: float) -> Tensor:
+    """Eq. 3: weigh each pixel's scores by the image posterior of their classes.
+
+    pixel: (B, 1 + C, H, W) probabilities, background first. posterior: (B, C), for the image has no background class.
+    """
+    prior = F.pad(posterior, (1, 0), value=alpha_bc)
+    return pixel * prior[..., None, None]
+
+
+def filter_noise(probability: Tensor, logits: Tensor, other_foreground: Tensor, alpha_nf: float) -> Tensor:
+    """Eq. 9: scale a class by alpha_NF where its own head rates c_f, other foreground, at least as high.
+
+    probability, logits: (B, C_t, H, W) of one head's classes. other_foreground: (B, 1, H, W), the head's c_f logit.
+    """
+    return torch.where(other_foreground >= logits, alpha_nf * probability, probability)
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ def predict(network: Network, features: Features, fusion: Fusion, recorder: Reco
 
 def _predict_gated(
     network: Network,
-    posterior: Posterior | Moments,
+    posterior: Posterior | StreamingLDA,
     features: Features,
     probabilities: Tensor,
     fusion: Fusion,

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from ipseg.models import fusible
+from ipseg.models import compiled
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.boxes import full_boxes
 from ipseg.models.heads import Head, Trunk
@@ -18,13 +18,13 @@ traced = partial(torch.compile, backend="eager")  # what is traced is run as it 
 
 
 def test_a_part_is_compiled_only_within_the_block(monkeypatch):
-    monkeypatch.setattr(fusible.torch, "compile", traced)
-    part = fusible.fusible(lambda x: (x + 1, torch.compiler.is_compiling()))
+    monkeypatch.setattr(compiled.torch, "compile", traced)
+    part = compiled.compilable(lambda x: (x + 1, torch.compiler.is_compiling()))
     x = torch.ones(2)
     assert part(x)[1] is False
-    with fusible.fusing(wanted=True):
+    with compiled.compiling(enabled=True):
         seen, compiling = part(x)
-        with fusible.fusing(wanted=False):
+        with compiled.compiling(enabled=False):
             assert part(x)[1] is False
     assert compiling is True
     assert seen.tolist() == [2, 2]
