@@ -30,12 +30,12 @@ def shown(clock, *, seconds: float, terminal: bool, **options) -> str:
 
 
 def test_a_terminal_sees_a_bar_at_once(clock):
-    assert "looking at masks" in shown(clock, seconds=0.1, terminal=True)
+    assert "reading masks" in shown(clock, seconds=0.1, terminal=True)
 
 
 def test_with_patience_only_a_job_that_takes_long_has_a_bar(clock):
     assert shown(clock, seconds=1, terminal=True, patience=2) == ""
-    assert "looking at masks" in shown(clock, seconds=10, terminal=True, patience=2)
+    assert "reading masks" in shown(clock, seconds=10, terminal=True, patience=2)
 
 
 def test_elsewhere_a_line_is_written_now_and_then(clock):
@@ -66,4 +66,4 @@ def test_a_quiet_run_does_not_say_that_it_looks_at_masks(make_folder_data, tiny_
     assert capfd.readouterr().err == ""
     monkeypatch.setenv("IPSEG_CACHE", str(tmp_path / "cache"))
     ipseg.train(tiny_settings, tmp_path / "loud")
-    assert "looking at masks" in capfd.readouterr().err
+    assert "reading masks" in capfd.readouterr().err

@@ -51,8 +51,8 @@ def test_the_steps_of_voc_animals_have_as_many_pictures_as_its_authors_counted(v
     splits = data_config({"name": "voc", "path": str(voc_animals)}).build()
     assert (len(splits.train.names), len(splits.val.names)) == (3131, 445)
     presence = splits.train.class_presence()
-    for setting, splits in STEPS.items():
-        for split, images in splits.items():
+    for setting, counts in STEPS.items():
+        for split, images in counts.items():
             scenario = ScenarioConfig(name=f"voc_animals/{split}", setting=setting).build(splits.name, splits.classes)
             assert scenario.images_per_step(presence) == images, (setting, split)
 

@@ -290,7 +290,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
         return method
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "restore", mortal)
+        patch.setattr(setup, "restore", mortal)
         with pytest.raises(Killed):
             experiment.run(recipe, tmp_path / "cut", splits=splits, quiet=True)
     assert (tmp_path / "cut" / f"step_{last:02d}" / "checkpoint.safetensors").is_file()
