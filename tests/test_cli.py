@@ -192,7 +192,7 @@ def test_the_default_folder_is_named_after_the_recipe(recipe_file, tmp_path, mon
 
 
 def test_a_run_folder_stands_for_its_recipe_and_its_place(tiny_run):
-    assert "Go on with --resume" in fails("train", tiny_run)
+    assert "Resume it with --resume" in fails("train", tiny_run)
     result = call("train", tiny_run, "--resume", "--quiet")
     assert result.exit_code == 0, result.output  # all steps are finished: nothing is learned again
     assert "new classes" in result.output
@@ -239,7 +239,7 @@ def test_a_dry_run_in_a_folder_that_cannot_be_used_fails_with_the_reason(recipe_
 
 def test_a_dry_run_knows_a_run_that_is_there_already(recipe_file, tiny_run):
     before = sorted(tiny_run.rglob("*"))
-    assert "Go on with --resume" in fails("train", tiny_run, "--dry-run")
+    assert "Resume it with --resume" in fails("train", tiny_run, "--dry-run")
     said = fails("train", recipe_file(), "--out", tiny_run, "--set", "seed=7", "--resume", "--dry-run")
     assert "holds a run of another recipe (seed was 0, is 7)" in said
     assert call("train", tiny_run, "--resume", "--dry-run").exit_code == 0
@@ -250,12 +250,12 @@ def test_an_interrupted_run_ends_with_130(recipe_file, tmp_path, monkeypatch):
     from ipseg.errors import Interrupted
 
     def stop(*_, **__):
-        raise Interrupted("interrupted in step 1 at iteration 7 of 9; go on with --resume.")
+        raise Interrupted("interrupted in step 1 at iteration 7 of 9; resume with --resume.")
 
     monkeypatch.setattr("ipseg.training.experiment.run", stop)
     result = call("train", recipe_file(), "--out", tmp_path / "run")
     assert result.exit_code == 130
-    assert "go on with --resume" in result.stderr
+    assert "resume with --resume" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_a_signal_after_the_last_iteration_stops_the_run_when_the_step_is_saved(
 
     with monkeypatch.context() as patch:
         patch.setattr(*place, signalled)
-        with pytest.raises(Interrupted, match=r"interrupted after step 0 was trained; go on with --resume"):
+        with pytest.raises(Interrupted, match=r"interrupted after step 0 was trained; resume with --resume"):
             run(recipe, tmp_path / "stopped", quiet=True)
     assert not (tmp_path / "stopped" / "step_01").exists()
     run(recipe, tmp_path / "stopped", quiet=True, resume=True)

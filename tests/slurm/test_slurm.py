@@ -125,7 +125,7 @@ def test_a_job_that_runs_out_of_time_requeues_itself_and_resumes_the_run(start, 
     assert code == 130, output
     trained = iterations(run)
     assert trained == [(0, iteration) for iteration in range(1, len(trained) + 1)]  # none was lost, none trained twice
-    assert "go on with --resume" in (tmp_path / "out" / "logs" / f"{RUN}.log").read_text()
+    assert "resume with --resume" in (tmp_path / "out" / "logs" / f"{RUN}.log").read_text()
 
 
 def test_a_canceled_job_saves_its_state_and_the_same_command_resumes_it(start, tmp_path):

@@ -108,7 +108,7 @@ def test_a_run_killed_before_its_recipe_is_begun_anew(tiny_settings, unbegun):
 
 
 def test_what_a_killed_run_left_is_replaced_on_request_alone(tiny_settings, unbegun):
-    with pytest.raises(UserError, match=r"holds a run already\. Go on with --resume"):
+    with pytest.raises(UserError, match=r"holds a run already\. Resume it with --resume"):
         RunFolder.check(unbegun, make_recipe(tiny_settings), resume=False)
 
 
@@ -239,7 +239,7 @@ def test_two_processes_never_learn_in_one_folder(tiny_settings, tiny_run, tmp_pa
     shutil.rmtree(mine / "step_02")
     with RunFolder(mine).lock():
         leave_temporary(mine / "step_01")  # the first is writing
-        with pytest.raises(UserError, match="another process is learning in"):
+        with pytest.raises(UserError, match="another process is training in"):
             run(make_recipe(tiny_settings), mine, resume=True, quiet=True)
         assert list((mine / "step_01").glob(TEMPORARIES))
     assert run(make_recipe(tiny_settings), mine, resume=True, quiet=True).complete

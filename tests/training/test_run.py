@@ -186,7 +186,7 @@ def test_a_run_stopped_between_learning_and_measuring_does_not_learn_again(tiny_
 
 def test_an_existing_run_is_not_overwritten(tiny_settings, tiny_run):
     before = files(tiny_run)
-    with pytest.raises(UserError, match=r"holds a run already\. Go on with --resume"):
+    with pytest.raises(UserError, match=r"holds a run already\. Resume it with --resume"):
         learned(tiny_settings, tiny_run)
     assert files(tiny_run) == before
 

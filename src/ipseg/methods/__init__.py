@@ -1,1 +1,1 @@
-"""How it learns: one file a method, one small contract."""
+"""The methods: one file each, on one small contract."""

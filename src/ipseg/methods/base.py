@@ -1,11 +1,11 @@
-"""The contract between how a network learns and what runs the learning: `Method`, and its settings, `MethodConfig`.
+"""The contract between a method and the training loop: `Method`, and its settings, `MethodConfig`.
 
 A step of a run calls a method in this order:
 
     begin_step(step)     add heads, freeze, copy the teacher
-    prepare(batches)     look at the step's images before anything moves, build what the step alone needs
+    prepare(batches)     see the step's images before the first update, build what the step alone needs
     loss(batch)          over and over, with parameter_groups, plan and train_mode around it
-    end_step(batches)    change the trained network once more, look at the images again, tidy up
+    end_step(batches)    change the trained network once more, see the images again, clean up
     predict(images)      until the next step begins, and ever after
 
 State. A run may be killed at any moment and must end with the same bits. What a method has learned lies in `network`,
@@ -70,20 +70,20 @@ class ParameterGroup:
 
 
 class Method(ABC):
-    """How a network learns, step after step. `loss` and `predict` are a method's own; the rest has defaults."""
+    """A class-incremental method. `loss` and `predict` are its own; the rest has defaults."""
 
     network: nn.Module
     step: Step
     """The running step, or the last one; set by `begin_step`."""
     recorder: Recorder | None = None
-    """Set while `evaluation.graphs` is on: `predict` calls parts of the network with models/recording.py `run`."""
+    """Set while `evaluation.graphs` is on: `predict` calls parts of the network with models/cuda_graphs.py `run`."""
 
     def begin_step(self, step: Step) -> None:
         """Add heads for the step's classes, freeze, copy the teacher."""
         self.step = step
 
     def prepare(self, batches: Iterable[StepBatch]) -> None:  # noqa: B027 (does nothing by default)
-        """Look at the step's images before the first iteration (PLOP's medians), or rebuild layers.
+        """See the step's images before the first iteration (PLOP's medians), or rebuild layers.
 
         `batches` show every image of the step, augmented as in training. They are made when they are asked for.
         """
@@ -103,15 +103,15 @@ class Method(ABC):
         """Outputs of the model as it is now, in evaluation mode, without gradient."""
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """What the optimizer moves in this step: by default all that is not frozen, at the recipe's rate."""
+        """Parameters that the step trains: by default all that are not frozen, at the base rate."""
         return [ParameterGroup(trainable(self.network), 1.0)]
 
     def plan(self, batch_size: int, memory: int) -> BatchPlan:
-        """How a batch is composed, given the number of stored images: by default of new images alone."""
+        """Composition of a batch, given the number of stored images: by default new images alone."""
         return BatchPlan(batch_size)
 
     def train_mode(self) -> None:
-        """Put the network into the state it trains in; what is frozen may have to stay in evaluation mode."""
+        """Set training mode; frozen parts may have to stay in evaluation mode."""
         set_mode(self.network, training=True)
 
     def pseudo_labels(self, images: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ class MethodConfig(ABC):
 
     @property
     def replays(self) -> bool:
-        """Whether stored images are shown again. If not, nothing is stored."""
+        """Whether stored images are replayed. If not, nothing is stored."""
         return True
 
     @property
@@ -160,7 +160,7 @@ class MethodConfig(ABC):
         return None
 
     def depends_on(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always act, whether they do, and what they need. `ipseg train` names idle ones."""
+        """For settings that do not always act: whether they do, and what they need. `ipseg train` names unused ones."""
         return {}
 
     def oracle(self) -> list[str]:

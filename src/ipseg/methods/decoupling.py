@@ -60,7 +60,7 @@ def set_train_mode(network: Network, *, training: bool, encoder_dropout: bool = 
 
 
 def segmentation_groups(network: Network, backbone: float, permanent: float) -> list[ParameterGroup]:
-    """What of encoder and heads is not frozen; backbone, permanent: their multiples of the rate."""
+    """Trainable parameters of encoder and heads; backbone, permanent: their learning-rate multipliers."""
     groups = [
         ParameterGroup(trainable(network.encoder.backbone), backbone),
         ParameterGroup(trainable(network.encoder.decoder) + trainable(network.temporary), 1.0),

@@ -38,7 +38,7 @@ def filter_noise(probability: Tensor, logits: Tensor, other_foreground: Tensor, 
 
 @dataclass(frozen=True)
 class Fusion:
-    """What a method sets of Eq. 3, 8 and 9."""
+    """Settings of Eq. 3, 8 and 9."""
 
     alpha_bc: float
     """Posterior of the background (Eq. 3)."""

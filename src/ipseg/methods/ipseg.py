@@ -144,7 +144,7 @@ class IPSegConfig(MethodConfig):
 
     @property
     def rules(self) -> Rules:
-        """What the variant comes to."""
+        """The rules of the variant."""
         return VARIANTS[self.variant]
 
     @property
@@ -166,11 +166,11 @@ class IPSegConfig(MethodConfig):
 
     @property
     def replays(self) -> bool:
-        """Whether stored images are shown again, to heads or posterior."""
+        """Whether stored images are replayed, to heads or posterior."""
         return self.image_posterior or self.replay_share > 0
 
     def depends_on(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always act, whether they do, and when they would."""
+        """For settings that do not always act: whether they do, and what they need."""
         posterior = (self.image_posterior, "method.image_posterior")
         pseudo = (self.image_posterior and self.image_labels == "pseudo", "method.image_labels: pseudo")
         filters = self.decoupling and self.rules.noise_filtering
@@ -285,7 +285,7 @@ class IPSeg(Method):
         return {"temporary": lambda_1 * own_loss, "permanent": lambda_2 * every}
 
     def _old_logits(self, features: Features) -> list[Tensor]:
-        """Of the classes of each old head. These are frozen, so they are the teacher's, too."""
+        """Class logits of each old head; frozen, so they are the teacher's too."""
         return [self._classes(logits_of(head, features)) for head in self.network.temporary[:-1]]
 
     def _classes(self, logits: Tensor) -> Tensor:

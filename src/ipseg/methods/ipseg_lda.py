@@ -1,7 +1,7 @@
 """IPSeg with an LDA posterior: no part of the paper, and nearer to joint training.
 
 Instead of a network that every step trains on replayed images, the posterior is a linear discriminant a class, in
-closed form from streaming sums over all images that the steps have shown (models/moments.py). It forgets nothing and
+closed form from streaming sums over all images that the steps have shown (models/lda.py). It forgets nothing and
 needs no stored image. It also sees images with a copy of the pretrained backbone that the base step does not teach, and
 later heads begin with a decoder of their own.
 """
@@ -103,7 +103,7 @@ class IPSegLDAConfig(MethodConfig):
 
     @property
     def replays(self) -> bool:
-        """Whether stored images are shown again; the posterior needs none."""
+        """Whether stored images are replayed; the posterior needs none."""
         return self.replay_share > 0
 
     def require_data(self, data: DataConfig) -> None:

@@ -51,7 +51,7 @@ def mean_over(values: Tensor, counted: Tensor) -> Tensor:
 
 
 def global_count(count: Tensor) -> Tensor:
-    """What to divide a sum by, at least one: the count, or with several processes the mean of their counts.
+    """Divisor of a sum, at least one: the count, or with several processes the mean of their counts.
 
     Their gradients are averaged, so that every pixel weighs the same whichever process sees it.
     """

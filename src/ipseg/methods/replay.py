@@ -22,7 +22,7 @@ class ReplayConfig(MethodConfig):
     """Share of a batch that comes from memory after the base step; 0: no replay."""
 
     mem_labels: MemLabels = scoped("annotated", "later")
-    """What a replayed image's labels hold. annotated: those of the step that stored it, and of every step since that
+    """Labels of a replayed image. annotated: those of the step that stored it, and of every step since that
     shows it too. sampled: of the first of these alone. current: of the step that runs alone. all_seen: every class seen
     so far (an oracle). The rest is background."""
 
@@ -31,16 +31,16 @@ class ReplayConfig(MethodConfig):
 
     @property
     def replayed_labels(self) -> MemLabels | None:
-        """What memory must keep; nothing where nothing is replayed."""
+        """Labels that memory keeps; none without replay."""
         return self.mem_labels if self.replays else None
 
     @property
     def replays(self) -> bool:
-        """Whether stored images are shown again."""
+        """Whether stored images are replayed."""
         return self.replay_share > 0
 
     def depends_on(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always count, whether they do, and when they would."""
+        """For settings that do not always act: whether they do, and what they need."""
         return {"mem_labels": (self.replays, "method.replay_share above 0")}
 
     def oracle(self) -> list[str]:
@@ -49,7 +49,7 @@ class ReplayConfig(MethodConfig):
 
 
 def replayed_images(batch_size: int, share: float) -> int:
-    """How many images of a batch are replayed: at least one if the share is above 0, and at least one is new."""
+    """Number of replayed images in a batch: at least one if the share is above 0; at least one image is new."""
     return min(max(1, int(batch_size * share)), batch_size - 1) if share else 0
 
 

@@ -1,4 +1,4 @@
-"""What the softmax methods share: DeepLabV3 with a classifier a step, the teacher, replay. Each adds its loss."""
+"""Base class of the softmax methods: DeepLabV3 with a classifier a step, the teacher, replay. Each adds its loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SoftmaxConfig(ReplayConfig):
     """Settings of every softmax method. The rates are those of MiB's code, which the baselines come from too."""
 
     head: Literal["deeplab", "ipseg"] = scoped("deeplab", "fixed")
-    """What stands between the decoder and the classifiers. deeplab: nothing (DeepLabV3, the published one). ipseg: one
+    """Layers between decoder and classifiers. deeplab: none (DeepLabV3, the published one). ipseg: one
     trunk of IPSeg's heads, for comparisons on one and the same network."""
 
     backbone_lr: float = 1.0

@@ -31,7 +31,7 @@ class BackboneConfig:
     `lite0`), or the path of a file: .safetensors, or a state dict of PyTorch (.pt, .pth, .bin, .tar)."""
 
     output_stride: int = 16
-    """Of the last stage, where the architecture can (ResNet and other convolutional networks; Swin stays at 32)."""
+    """Output stride, where the architecture allows it (convolutional networks; Swin stays at 32)."""
 
     drop_path: float = 0.0
     """Rate of stochastic depth while the backbone learns (the authors' code: 0.3 for Swin)."""
@@ -177,7 +177,7 @@ def _hub_offline_if_unreachable(*, wanted: bool) -> Iterator[None]:
 
 
 def _reachable(url: str) -> bool:
-    """Whether a server answers; behind a proxy nobody can tell without asking it."""
+    """Whether the server answers; behind a proxy that cannot be known in advance."""
     if getproxies().keys() & {"http", "https", "all"}:
         return True
     parts = urlsplit(url)

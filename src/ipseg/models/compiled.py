@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 _enabled: ContextVar[bool] = ContextVar("_enabled", default=False)
 VARIANTS = 64
-"""So many forms of a part are kept: with and without gradient, each with other numbers of images and outputs."""
+"""Compiled variants kept per function: with and without gradient, each for other numbers of images and outputs."""
 
 
 @contextmanager

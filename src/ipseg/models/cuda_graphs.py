@@ -21,7 +21,7 @@ Capture = Callable[[Work], Work]
 """Takes work, which reads and writes the same memory each time, and gives what does it again."""
 
 LIMIT = 1024
-"""So many parts are recorded, anew for every size of images; further ones run as they are."""
+"""Number of parts recorded, each anew for every size of images; further ones run eagerly."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _cuda_capture() -> Capture:
 
 
 def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same with every tensor changed."""
+    """Apply a function to every tensor of a nested value."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple | list):

@@ -33,7 +33,7 @@ class Aspp(nn.Module):
     def __init__(self, inputs: int, width: int, rates: tuple[int, ...], dropout: float) -> None:
         super().__init__()
         self.reach = max(rates, default=0)
-        """How many cells away it looks."""
+        """Radius of the receptive field, in cells."""
         self.views = nn.ModuleList(
             [conv_block(inputs, width, 1), *(conv_block(inputs, width, 3, dilation=rate) for rate in rates)]
         )

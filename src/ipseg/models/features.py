@@ -14,14 +14,14 @@ Window = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Tile:
-    """What the encoder is given of a whole image when it sees a part of it."""
+    """Statistics of a whole image for an encoder that sees one tile of it."""
 
     mean: Tensor
     """(1, C, 1, 1): of the last stage, over the whole image."""
     pooled: Tensor
     """(1, D): the posterior's view of the whole image."""
     window: Window
-    """What of the part is wanted; the rest is context."""
+    """The part of the tile that is used; the rest is context."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Features:
-    """What one pass leaves for every branch."""
+    """Outputs of one encoder pass, for every branch."""
 
     stages: tuple[Tensor, ...]
     """The backbone's first three stages, finest first."""

@@ -1,4 +1,4 @@
-"""What learns and what stays as it is."""
+"""Freezing: parameters, batch statistics, copies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An image posterior in closed form: linear discriminants from the moments of all images that steps have shown.
+"""An image posterior in closed form: linear discriminant analysis from sums over all images seen.
 
-StreamingLDA of steps add up. So the discriminants of old classes come from all their images, not from the few in
-memory; they are not forgotten, and no image is kept.
+The sums of steps add up, so the discriminants of old classes come from all their images rather than the few in memory:
+they are not forgotten, and no image is stored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class StreamingLDA(nn.Module):
     """For every class the discriminant between images with it and without it, both taken as equally likely."""
 
     images: Tensor
-    """How many were seen."""
+    """Number of images."""
     total: Tensor
     """(D,): the sum of their features."""
     products: Tensor
     """(D, D): the sum of all products of two features."""
     images_of: Tensor
-    """(C,): how many had the class."""
+    """(C,): images with the class."""
     total_of: Tensor
     """(C, D): the sum of the features of these."""
     weight: Tensor

@@ -119,7 +119,7 @@ def small_heads(width: int) -> HeadFactory:
 
 
 def he_heads(make: HeadFactory) -> HeadFactory:
-    """The same with He's initialization."""
+    """Heads with He's initialization."""
     return lambda outputs: he_init(make(outputs))
 
 

@@ -121,7 +121,7 @@ class Tiles:
         return sums[0], torch.cat([each.flatten(1) for each in sums[1:]], dim=1)
 
     def _share(self, features: Tensor, stride: int, rows: Span, columns: Span, bins: int) -> Tensor:
-        """What a tile's cells add to a pool of the whole image."""
+        """A tile's contribution to a mean over the whole image."""
         height, width = (length + -length % self.multiple for length in self.size)
         box = torch.tensor([[0.0, 0.0, *self.size]], device=features.device)
         down, across = pool_weights(box, (height, width), (height // stride, width // stride), bins)

@@ -19,14 +19,14 @@ from ipseg.progress import Terminal
 
 WHEEL_ARCHITECTURE = "tf_efficientnet_lite0"
 PREFIXES = ("module.", "model.", "backbone.", "encoder.", "encoder_q.", "body.")
-"""What wrappers put before the names: data parallelism, segmentation and detection networks, MoCo, timm, `ipseg`."""
+"""Prefixes of parameter names: data parallelism, segmentation and detection networks, MoCo, timm, `ipseg`."""
 NOT_LEARNED = ("num_batches_tracked", "relative_position_index", "attn_mask")
 STYLES = "the names of timm and of torchvision's ResNets, torchvision's Swin, and what timm itself converts"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a file says about itself, in the metadata of a .safetensors file."""
+    """Metadata of a .safetensors file of weights."""
 
     stride_in_1x1: bool
     """Its ResNet halves the image in the first 1x1 convolution of a block, not in the 3x3 one."""
@@ -37,7 +37,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a file's tensors go with a network's."""
+    """The mapping of a file's tensors to a network's."""
 
     found: State
     """By the network's own names."""

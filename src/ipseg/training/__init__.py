@@ -1,1 +1,1 @@
-"""What runs the learning: experiment, step, batch; optimizer, precision, devices, checkpoints."""
+"""The training loop: experiment, step, iteration; optimizer, precision, devices, checkpoints."""

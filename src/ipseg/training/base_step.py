@@ -1,4 +1,4 @@
-"""What the first steps of a run depend on: runs that agree in it learn the same weights, so one of them is enough."""
+"""Share the first steps of a run: runs that agree in all they depend on train the same weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipseg.training.recipe import Recipe, make_recipe
 
 
 def base_step(recipe: Recipe, scenario: Scenario) -> dict[str, Any]:
-    """Plain values. Memory, evaluation and what acts in later steps alone are not among them."""
+    """All settings that act in the base step, as plain values."""
     first, training = scenario.steps[0], recipe.training.at(0)
     return {
         "data": to_dict(recipe.data),
@@ -44,7 +44,7 @@ class SharedBase:
     folder: RunFolder
     steps: int
     whole: bool
-    """Also what they remembered and measured is what this run's settings would. If not, it is made anew."""
+    """Their memory and results are valid for this run's settings too. If not, only the weights are taken."""
 
 
 def shared_base(recipe: Recipe, scenario: Scenario) -> SharedBase | None:
@@ -87,6 +87,6 @@ def _other_split(theirs: Scenario, ours: Scenario, steps: int) -> list[str]:
 
 
 def _after_learning(recipe: Recipe, scenario: Scenario, steps: int) -> tuple[object, ...]:
-    """What decides, weights apart, what a step remembers and measures."""
+    """Settings that decide a step's memory and results, apart from its weights."""
     ignored = [set(step.future) for step in scenario.steps[:steps]] if scenario.unseen == "ignore" else []
     return recipe.method, recipe.memory, recipe.evaluation, ignored, recipe.seed

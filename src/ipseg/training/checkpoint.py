@@ -1,4 +1,4 @@
-"""A step under way, to go on from after a kill."""
+"""Checkpoints within a step, to resume from after a kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOMENT = re.compile(r"optimizer\.(\d{1,6})\.(momentum_buffer|exp_avg|exp_avg_sq
 
 
 class Checkpoint:
-    """What a step has changed so far. Learning goes on while it is written: from a copy, by a thread."""
+    """Weights and optimizer state within a step. A thread writes a copy while training continues."""
 
     def __init__(self, path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.path, self._network, self._optimizer = path, network, optimizer
@@ -26,13 +26,13 @@ class Checkpoint:
         self._written: Future[None] | None = None
 
     def save(self, iteration: int) -> None:
-        """Begin to write the state of now; first the one before must be on the disk."""
+        """Write the current state in the background, after the previous one."""
         self.wait()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in self._state().items()}
         self._written = self._writer.submit(save_tensors, self.path, copies, {"iteration": iteration})
 
     def wait(self) -> None:
-        """Until all is on the disk; what went wrong there is raised here."""
+        """Wait until the state is on disk. Raises what went wrong there."""
         written, self._written = self._written, None
         if written is not None:
             written.result()
@@ -45,7 +45,7 @@ class Checkpoint:
         return tensors
 
     def restore(self, iterations: int) -> int:
-        """Go back to what is on the disk; returns the iteration to go on with. `iterations`: of the whole step."""
+        """Load the saved state and return its iteration. `iterations`: of the whole step."""
         if not self.path.is_file():
             return 0
         tensors, facts = load_tensors(self.path, "the checkpoint")
@@ -84,7 +84,7 @@ class Checkpoint:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Whatever ends the block, nothing is written any more after it: a step's end removes the file."""
+        """However the block ends, nothing is written after it: a step's end removes the file."""
         try:
             yield
             self.wait()

@@ -59,7 +59,7 @@ def run(
 
 
 def require_alone(recipe: Recipe, dist: DistributedContext) -> None:
-    """Raise if iterations are to be recorded by several processes: nobody has seen that work yet."""
+    """Raise if iterations are to be recorded by several processes: that is untested."""
     if recipe.training.graphs and dist.size > 1 and dist.device.type == "cuda":
         raise UserError(
             f"training.graphs records the work of one process, and there are {dist.size}. Set it to false: "
@@ -77,13 +77,13 @@ def _run(
 ) -> RunResult:
     start = resolve_start(recipe, folder, splits, dist.device)
     scenario, method = start.scenario, start.method
-    dist.barrier()  # nobody may find what another has begun to write
+    dist.barrier()  # no rank may see what another has started to write
     folder.create(recipe, scenario)
     with folder.lock():
         if start.base:
             folder.copy_steps(start.base.folder, start.base.steps, whole=start.base.whole)
             if start.base.whole:
-                folder.write_results(summarize(recipe, folder, scenario))  # a run that fails later has a row, too
+                folder.write_results(summarize(recipe, folder, scenario))  # a run that fails later still has a row
         dist.barrier()
         for view in start.views:
             if steps is not None and view.step.index >= steps:
@@ -99,14 +99,14 @@ def _run(
             watch.lap("evaluate")
             folder.log(event="step", step=view.step.index, seconds=watch.seconds)
             folder.write_results(summarize(recipe, folder, scenario, result))
-            folder.finish_step(view.step.index, result)  # last: a sweep goes on with no run whose steps are whole
+            folder.finish_step(view.step.index, result)  # last: a sweep does not restart a run whose steps are finished
             dist.barrier()
             after_step(method, view.step, result)
         return conclude(recipe, folder, scenario)
 
 
 def conclude(recipe: Recipe, folder: RunFolder, scenario: Scenario) -> RunResult:
-    """The whole run's results. Steps may all have been taken from another run, or been measured before a kill."""
+    """Write the whole run's results: all steps may be another run's, or have been evaluated before a kill."""
     results = summarize(recipe, folder, scenario)
     folder.write_results(results)
     return results
@@ -121,7 +121,7 @@ def train(
     dist: DistributedContext,
     watch: Stopwatch,
 ) -> None:
-    """Train the step, unless a run that was cut off afterwards has done so."""
+    """Train the step, or load its weights if the run was interrupted after training."""
     step, training = view.step, recipe.training
     if (folder.step(step.index) / "weights.safetensors").is_file():
         load(method, folder, step.index)
@@ -151,8 +151,8 @@ def train(
             method.end_step(loader.unaugmented())
         folder.save_weights(step.index, method.network)
         watch.lap("save")
-    if dist.any_rank(stopped())[0]:  # asked after the last iteration
-        raise Interrupted(f"interrupted after step {step.index} was trained; go on with --resume.")
+    if dist.any_rank(stopped())[0]:  # requested after the last iteration
+        raise Interrupted(f"interrupted after step {step.index} was trained; resume with --resume.")
 
 
 def store_memory(
@@ -175,12 +175,12 @@ def store_memory(
 
 
 def memory_config(recipe: Recipe) -> MemoryConfig:
-    """Nothing is stored for a method that does not replay: it is somebody's data."""
+    """A method that does not replay stores nothing: images may be private."""
     return recipe.memory if recipe.method.replays else replace(recipe.memory, size=0)
 
 
 def open_memory(recipe: Recipe, folder: RunFolder, view: StepDataset) -> ReplayMemory:
-    """The memory that the previous step left, with the labels that this step may see; empty before the base step."""
+    """The previous step's memory with the labels that this step may see; empty before the base step."""
     before = view.step.index - 1
     if before < 0:
         return ReplayMemory([], view.split, ())
@@ -199,21 +199,21 @@ def measure(
 
 
 class Stopwatch:
-    """Seconds that the parts of a step took."""
+    """Seconds of each part of a step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.monotonic()
 
     def lap(self, part: str) -> None:
-        """The time since the last lap went into this part."""
+        """Count the time since the last lap for this part."""
         now = time.monotonic()
         self.seconds[part] = round(now - self._last, 2)
         self._last = now
 
 
 def summarize(recipe: Recipe, folder: RunFolder, scenario: Scenario, *latest: StepResult) -> RunResult:
-    """Everything measured so far; `latest` is of a step that is not whole yet."""
+    """All results so far; `latest` is of a step that is not finished yet."""
     return RunResult(
         name=recipe.name or recipe.method.name,
         method=recipe.method.name,

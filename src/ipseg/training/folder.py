@@ -1,4 +1,4 @@
-"""A run's folder: what lies where, and what must be true before anything is written.
+"""A run's folder: its files, and the checks before anything is written.
 
 RUN/
   recipe.yaml            the resolved recipe, every setting with its meaning
@@ -7,9 +7,9 @@ RUN/
   results.json           what was measured, after every step
   step_00/               a finished step:
     weights.safetensors    the tensors that this step made or changed, and the names of those that it took away
-    memory/                what is remembered after it
+    memory/                the replay memory after it
     step.json              its measurements; written last, so that the step is whole once this is there
-  step_01/checkpoint.safetensors   a step under way
+  step_01/checkpoint.safetensors   a step in progress
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ipseg.training.tensors import digest, load_tensors, save_tensors
 VERSION = 1
 LOG = "log.jsonl"
 LEFTOVERS = (TEMPORARIES, ".tmp" + 6 * "[0-9A-Za-z]")
-"""What a kill leaves behind. The second are files of safetensors, which earlier versions had beside the weights."""
+"""Temporary files of a killed process. The second pattern is safetensors', of earlier versions."""
 
 
 class RunFolder:
@@ -69,14 +69,14 @@ class RunFolder:
 
     @classmethod
     def check(cls, path: Path, recipe: Recipe, *, resume: bool) -> Self:
-        """A folder that a run may begin or go on in. Nothing is written yet."""
+        """A folder in which a run may start or resume. Nothing is written yet."""
         folder = cls(path)
         if folder.begun:
             folder.require_readable()
         elif path.exists() and not folder._free(recipe):
             raise UserError(f"{path} exists and is not a run's folder. Choose another one with --out.")
         if not resume and path.is_dir() and any(path.iterdir()):
-            raise UserError(f"{path} holds a run already. Go on with --resume, or choose another with --out.")
+            raise UserError(f"{path} holds a run already. Resume it with --resume, or choose another with --out.")
         require_no_links(path)
         require_single(path / LOG)
         if folder.begun:
@@ -85,21 +85,21 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether there is a run."""
+        """Whether the folder holds a run."""
         return (self.path / "run.json").exists()
 
     def _free(self, recipe: Recipe) -> bool:
-        """Whether there is no more here than a run leaves that was killed in its first moment: it had not begun."""
+        """Whether there is nothing but the recipe of a run that was killed before it started."""
         if not self.path.is_dir():
             return False
         found, file = [path for path in self.path.iterdir() if not path.match(TEMPORARIES)], self.path / "recipe.yaml"
         if found != [file] or not file.is_file():
             return not found
-        ours = to_yaml(recipe).splitlines()[0]  # a comment; what somebody wrote here does not begin with it
+        ours = to_yaml(recipe).splitlines()[0]  # a comment that no file of a user begins with
         return file.read_text(encoding="utf-8", errors="replace").startswith(ours)
 
     def create(self, recipe: Recipe, scenario: Scenario) -> None:
-        """Begin: write the recipe and what the run stands on. A run that goes on keeps what it has."""
+        """Write the recipe and the run's description. A resumed run keeps what it has."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self.begun:
             return
@@ -113,7 +113,7 @@ class RunFolder:
         write_json(self.path / "run.json", run)
 
     def _clear(self) -> None:
-        """Remove what a killed process was about to write: files without their names, steps half taken."""
+        """Remove temporary files and partly copied steps of a killed process."""
         left = [path for pattern in LEFTOVERS for path in self.path.rglob(pattern)]
         for file in (path for path in left if not path.is_dir()):
             file.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ class RunFolder:
         require_version(run.get("version") if isinstance(run, dict) else None, VERSION, "the run's folder", self.path)
 
     def scenario(self, recipe: Recipe) -> Scenario:
-        """What was learned when. The data itself may be gone: its classes stand in run.json."""
+        """The scenario of the run, from run.json: the data may be gone."""
         data = self._data()
         return recipe.scenario.build(data["name"], data["classes"])
 
@@ -148,7 +148,7 @@ class RunFolder:
         return data
 
     def settings(self) -> Settings:
-        """The recipe that the run was made with; code that it names must be allowed."""
+        """The recipe of the run; code that it names must be allowed."""
         values = read_yaml(self.path / "recipe.yaml", "the run's recipe")
         require_allowed(values, self.path)
         return values
@@ -165,11 +165,11 @@ class RunFolder:
             shown = "; ".join(f"{key} was {mine.get(key)}, is {given.get(key)}" for key in changed[:5])
             raise UserError(
                 f"{self.path} holds a run of another recipe ({shown}). With its own settings "
-                f"`ipseg train {self.path} --resume` goes on; for others choose another folder with --out."
+                f"`ipseg train {self.path} --resume` continues; for others choose another folder with --out."
             )
 
     def require_fitting(self, scenario: Scenario) -> None:
-        """Raise if a run that goes on would learn from data with other classes."""
+        """Raise if a resumed run would train on data with other classes."""
         if self.begun and (own := self._data()["classes"]) != list(scenario.data_classes):
             raise UserError(
                 f"{self.path} learned from data with the classes {', '.join(own)}; the data that is there now has "
@@ -177,9 +177,9 @@ class RunFolder:
             )
 
     def check_data(self, facts: dict[str, Any]) -> None:
-        """Be told what of the data the recipe leaves open, before `create` writes it into run.json.
+        """Keep facts of the data that the recipe leaves open, for `create` to write into run.json.
 
-        Raise if a run that goes on would switch to other saliency; earlier versions did not say which they had.
+        Raise if a resumed run would switch to other saliency maps; earlier versions did not write which they had.
         Images may be fewer by now: those of finished steps may be deleted.
         """
         now, own = facts.get("saliency"), (self._data() if self.begun else {}).get("saliency")
@@ -192,14 +192,14 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """While one process learns in the folder no other may. Where the system has no such locks, nobody is asked."""
+        """One process at a time trains in a folder, on systems that have such locks."""
         with (self.path / "run.json").open() as file:
             try:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise UserError(f"another process is learning in {self.path}; wait for it, or stop it.") from error
+                raise UserError(f"another process is training in {self.path}; wait for it, or stop it.") from error
             except (ImportError, OSError):
                 pass
             self._clear()  # only now: another process may be writing
@@ -209,8 +209,8 @@ class RunFolder:
                 if self.begun:
                     raise
                 raise UserError(
-                    f"{self.path} was removed or moved while the run was writing there. Put it back and go on with "
-                    "--resume, or begin another run."
+                    f"{self.path} was removed or moved while the run was writing there. Put it back and continue with "
+                    "--resume, or start another run."
                 ) from error
 
     # ---- steps --------------------------------------------------------------------------------------------------
@@ -220,14 +220,14 @@ class RunFolder:
         return self.path / f"step_{index:02d}"
 
     def finished(self) -> int:
-        """How many steps are whole."""
+        """The number of finished steps."""
         count = 0
         while (self.step(count) / "step.json").is_file():
             count += 1
         return count
 
     def weights(self, through: int) -> dict[str, Tensor]:
-        """All tensors of the model after a step: what each step up to it made or changed, the latest last."""
+        """All tensors of the model after a step: each step's file holds those that it added or changed."""
         merged: dict[str, Tensor] = {}
         for index in range(through + 1):
             path = self.step(index) / "weights.safetensors"
@@ -241,7 +241,7 @@ class RunFolder:
         return merged
 
     def save_weights(self, index: int, network: nn.Module) -> None:
-        """Write the tensors that differ from what the steps before left, and name those that are no longer there."""
+        """Write the tensors that differ from the previous step's, and the names of those that are gone."""
         step, before = self._saved
         if step != index - 1:  # the first save of this process; reading all steps at every save would be quadratic
             before = _digests(self.weights(index - 1))
@@ -254,16 +254,16 @@ class RunFolder:
         self._saved = index, now
 
     def finish_step(self, index: int, result: StepResult) -> None:
-        """Record the measurements; from now on the step is whole."""
+        """Write the results; this marks the step as finished."""
         write_json(self.step(index) / "step.json", {"version": RESULTS, **vars(result), "new": list(result.new)})
         (self.step(index) / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def write_results(self, result: RunResult) -> None:
-        """What was measured so far, in one file."""
+        """Write all results so far."""
         result.write(self.path / "results.json")
 
     def result(self, index: int) -> StepResult:
-        """A finished step's measurements."""
+        """A finished step's results."""
         path = self.step(index) / "step.json"
         data = read_json(path, f"step {index}'s result", RESULTS)
         try:
@@ -278,21 +278,21 @@ class RunFolder:
             ) from error
 
     def require_results(self) -> None:
-        """Raise if the measurements of a finished step cannot be read."""
+        """Raise if the results of a finished step cannot be read."""
         for index in range(self.finished()):
             self.result(index)
 
     def copy_steps(self, other: RunFolder, steps: int, *, memory: bool = True, whole: bool = True) -> None:
-        """Copy the first steps of another run; on request without what they remember, or the weights alone."""
+        """Copy the first steps of another run, with or without their memory, or (whole=False) the weights alone."""
         of_results, of_memory = [] if whole else ["step.json"], [] if memory and whole else ["memory"]
         left_out = [*LEFTOVERS, *of_results, *of_memory]
         for index in range(steps):
             if (self.step(index) / "weights.safetensors").is_file():
-                continue  # taken before a cut
+                continue  # copied before an interruption
             partial = self.path / f".step_{index:02d}"
             shutil.rmtree(partial, ignore_errors=True)
             copy_folder(other.step(index), partial, left_out)
-            shutil.rmtree(self.step(index), ignore_errors=True)  # one that this run had begun itself
+            shutil.rmtree(self.step(index), ignore_errors=True)  # one that this run had started itself
             partial.rename(self.step(index))
 
     def log(self, **values: Any) -> None:
@@ -327,5 +327,5 @@ def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _both_elsewhere(one: DataConfig, other: DataConfig) -> bool:
-    """Whether both take their saliency maps from a folder that they name: it may move as the data may."""
+    """Whether both name a folder of saliency maps: like the data, it may have moved."""
     return all(isinstance(data, FileDataConfig) and is_map_folder(data.saliency) for data in (one, other))

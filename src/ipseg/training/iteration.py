@@ -1,4 +1,4 @@
-"""One iteration of learning: forward, backward, update. On a GPU it can be recorded once and replayed."""
+"""One training iteration: forward, backward, update; on a GPU optionally as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """Losses of a batch and whether they are sound. All on the device: nothing waits for it."""
+    """Losses of a batch and checks of them, as tensors on the device: nothing waits for it."""
 
     losses: dict[str, Tensor]
     finite: Tensor
-    """Whether the loss was a number."""
+    """Whether the loss is finite."""
     labeled: Tensor
-    """Whether any pixel had a label."""
+    """Whether any pixel has a label."""
 
 
 class Iteration:
@@ -41,7 +41,7 @@ class Iteration:
         self.optimizer = make_optimizer(method, config)
 
     def set_rate(self, rate: float) -> None:
-        """The schedule's multiple of the learning rate; each group has its own factor."""
+        """Set the learning rate to a multiple of the base rate; each group has its own factor."""
         for group in self.optimizer.param_groups:
             lr = self.config.lr * group["factor"] * rate
             if isinstance(group["lr"], Tensor):
@@ -64,7 +64,7 @@ class Iteration:
 
 
 class CudaGraphIteration:
-    """An iteration as a CUDA graph: one launch instead of hundreds.
+    """A training iteration as a CUDA graph: one launch instead of hundreds.
 
     A graph reads and writes the same memory each time, so batches are copied to where the recorded one lay. Dropout
     still draws anew: a graph takes the generator's state of the moment it is replayed.
@@ -77,7 +77,7 @@ class CudaGraphIteration:
         self.outcome: Outcome | None = None
 
     def __call__(self, batch: StepBatch) -> Outcome:
-        """Run as it is at first, then capture, then replay."""
+        """Run eagerly at first, then capture, then replay."""
         self.done += 1
         if self.done <= WARM_UP:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # as required before a capture

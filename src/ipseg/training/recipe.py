@@ -1,4 +1,4 @@
-"""A recipe: everything that makes a run, as one YAML file."""
+"""A recipe: all settings of a run, as one YAML file."""
 
 from __future__ import annotations
 
@@ -26,85 +26,81 @@ WARMUP_START = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How long, how fast and on what the network learns. The defaults are the paper's for VOC."""
+    """Optimization. The defaults are the paper's for VOC."""
 
     epochs: float = 50
-    """Visits of each image in the base step: epochs * images / batch_size iterations."""
+    """Epochs of the base step: epochs * images / batch_size iterations."""
 
     later_epochs: float | None = scoped(None, "later")
-    """The same for later steps; null: as many. Where a batch rehearses, memory takes its share of the visits."""
+    """Epochs of later steps; null: as many. Replayed images take their share of a batch."""
 
     batch_size: int = 16
-    """Images in an iteration."""
+    """Images per iteration, over all processes."""
 
     crop: tuple[int, int] = (512, 512)
     """Height and width of a training crop."""
 
     scale: tuple[float, float] = (0.5, 2.0)
-    """Images are scaled at random between these before the crop."""
+    """Range of the random scale before the crop."""
 
     flip: bool = True
-    """Half of the images are mirrored."""
+    """Mirror half of the images at random."""
 
     lr: float = 0.01
-    """Learning rate at the start of a step; methods give multiples of it to parts of the network."""
+    """Base learning rate; methods scale it per parameter group."""
 
     later_lr: float | None = scoped(None, "later")
-    """The same for later steps; null: the same rate."""
+    """Base learning rate of later steps; null: the same."""
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """sgd: with momentum (the paper's), Nesterov's as in the authors' code. adamw: a pretrained backbone adapts in
     fewer iterations."""
 
     later_optimizer: Literal["sgd", "adamw"] | None = scoped(None, "later")
-    """The same for later steps; null: the same one."""
+    """Optimizer of later steps; null: the same."""
 
     momentum: float = 0.9
-    """Of sgd."""
+    """Momentum of sgd."""
 
     weight_decay: float = 1e-4
-    """Of everything that learns."""
+    """Weight decay of all trainable parameters."""
 
     schedule: Literal["poly", "warm_poly"] = "poly"
-    """poly: the rate falls as (1 - progress)^power. warm_poly: and rises over a linear warm-up first (the paper's for
-    ADE20K)."""
+    """poly: the rate falls as (1 - progress)^power. warm_poly: with a linear warm-up (the paper's for ADE20K)."""
 
     later_schedule: Literal["poly", "warm_poly"] | None = scoped(None, "later")
-    """The same for later steps, whose new heads a high rate can upset at once; null: the same one."""
+    """Schedule of later steps, where a high rate can make new heads diverge at once; null: the same."""
 
     power: float = 0.9
-    """Of the poly schedule."""
+    """Exponent of the poly schedule."""
 
     warmup: float = 0.1
-    """Share of the iterations that warm up."""
+    """Share of the iterations used for the warm-up."""
 
     precision: Literal["float32", "bf16"] = "float32"
     """bf16: mixed precision by autocast."""
 
     fused: bool = True
-    """The optimizer updates all weights in one go."""
+    """Use fused optimizer kernels."""
 
     graphs: bool = False
-    """On a GPU: record an iteration once and replay it (CUDA graphs); small networks gain most. Not together with
-    `deterministic`."""
+    """On a GPU: train by CUDA graphs; small networks gain most. Not together with `deterministic`."""
 
     compile: bool = False
-    """Fuse operations with torch.compile. Compiling takes minutes for the base step and for the next, then no more."""
+    """Use torch.compile. Compilation takes minutes in the base step and in the next."""
 
     cache_gb: float = scoped(8.0, "runtime")
-    """Gigabytes of a step's decoded images that stay in memory, at most half of the machine's; several processes on
-    one machine share them. What does not fit is read each time; 0: nothing stays. The numbers are the same with any
-    value."""
+    """Gigabytes of decoded images in memory, at most half of the machine's, shared by its processes; others are read
+    each time. Does not change results."""
 
     workers: int = scoped(2, "runtime")
-    """Threads that read the images of the next iterations while the network learns; 0: it waits for them. The numbers
-    are the same with any value."""
+    """Threads that load the next batches; 0: load in the main thread. Does not change results."""
 
     checkpoint_seconds: float = scoped(60, "runtime")
-    """Time between checkpoints. A kill loses the work of at most so long, and of the seconds that writing one takes."""
+    """Seconds between checkpoints: a kill loses at most this and the time to write one."""
 
     log_every: int = scoped(20, "runtime")
-    """Iterations between lines of the log."""
+    """Iterations between log lines."""
 
     tensorboard: bool = scoped(False, "runtime")
     """Also write TensorBoard events (needs the extra `track`)."""
@@ -123,23 +119,23 @@ class TrainingConfig:
             raise UserError(f"training.scale is {list(self.scale)}; it must be two rising numbers above 0.")
 
     def depends_on(self) -> dict[str, tuple[bool, str]]:
-        """Of settings that do not always count, whether they do, and when they would."""
+        """For settings that do not always act: whether they do, and what they need."""
         return {
             "momentum": ("sgd" in (self.optimizer, self.later_optimizer), "training.optimizer: sgd"),
             "warmup": ("warm_poly" in (self.schedule, self.later_schedule), "training.schedule: warm_poly"),
         }
 
     def at(self, step: int) -> TrainingConfig:
-        """The settings in force at a step: those of later steps take their places after the base step."""
+        """The settings of a step: `later_*` replace the base step's."""
         later = {name: getattr(self, f"later_{name}") for name in ("epochs", "lr", "optimizer", "schedule")}
         return replace(self, **{name: value for name, value in later.items() if step > 0 and value is not None})
 
     def iterations(self, step: int, images: int) -> int:
-        """How long a step with that many images takes."""
+        """Iterations of a step with that many images."""
         return max(1, round(self.at(step).epochs * images / self.batch_size))
 
     def rate(self, iteration: int, iterations: int) -> float:
-        """The multiple of the learning rate at an iteration; warm-up multiplies the poly schedule."""
+        """Learning-rate multiplier at an iteration; the warm-up multiplies the poly schedule."""
         poly = float((1 - iteration / iterations) ** self.power)
         warm = round(self.warmup * iterations) if self.schedule == "warm_poly" else 0
         done = min(1.0, iteration / max(1, warm))
@@ -151,40 +147,40 @@ class Recipe:
     """A whole run."""
 
     name: str = scoped("", "runtime")
-    """What tables call the run."""
+    """Name of the run in tables."""
 
     data: DataConfig
-    """Where the images come from."""
+    """Dataset."""
 
     scenario: ScenarioConfig
-    """What is learned when."""
+    """Split of the classes into steps."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
-    """The network."""
+    """Network."""
 
     method: MethodConfig
-    """How it learns."""
+    """Method."""
 
     memory: MemoryConfig = field(default_factory=MemoryConfig)
-    """What is kept of the past."""
+    """Replay memory."""
 
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How long and how fast it learns."""
+    """Optimization."""
 
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """How it is measured."""
+    """Evaluation."""
 
     seed: int = 0
-    """Of everything random but the data: weights, order, crops, memory."""
+    """Seed of weights, order, crops and memory."""
 
     device: str = scoped("auto", "runtime")
     """auto (a GPU if there is one), cpu, cuda, cuda:1, mps."""
 
     deterministic: bool = False
-    """On a GPU: only operations that give the same bits every time. On the CPU runs always do."""
+    """On a GPU: use deterministic operations only. CPU runs are always deterministic."""
 
     init: str | None = scoped(None, "runtime")
-    """RUN@K: take steps 0 to K from another run of the same beginning instead of learning them again."""
+    """RUN@K: take steps 0 to K from another run whose settings agree with this one's there."""
 
     def __post_init__(self) -> None:
         require_at_least("seed", self.seed, 0)
@@ -219,11 +215,11 @@ class Recipe:
         return [key for key, scope in scopes(self).items() if scope in ("inference", "place") or key == "device"]
 
     def require_trainable(self) -> None:
-        """What no run can be trained with, though a finished one may well be asked so."""
+        """Raise where a run cannot be trained, though a finished one can be evaluated so."""
         if self.training.graphs and self.deterministic:
             raise UserError(
-                "training.graphs does not go together with deterministic: a recorded iteration cannot be checked for "
-                "operations that are not. Set one of them to false."
+                "training.graphs does not go together with deterministic: a captured iteration cannot be checked for "
+                "nondeterministic operations. Set one of them to false."
             )
         if self.training.tensorboard:
             require_tracker()

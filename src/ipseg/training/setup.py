@@ -1,4 +1,4 @@
-"""What a run starts from: the steps that are left, and the model after the last finished one."""
+"""The state from which a run starts or resumes: the remaining steps and the model before them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ipseg.training.tensors import mismatch
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from. All of it is checked, and nothing is written yet."""
+    """The state from which a run starts or resumes; checked, with nothing written yet."""
 
     scenario: Scenario
     base: SharedBase | None
@@ -35,13 +35,13 @@ class Start:
 
 
 def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, device: torch.device) -> Start:
-    """Begin, or continue where the folder ends."""
+    """Start anew, or continue after the folder's last finished step."""
     scenario = recipe.scenario.build(splits.name, splits.classes)
     folder.require_fitting(scenario)
     folder.check_data(data_facts(splits.train))
     base = pending_base(recipe, scenario, folder)
     done = base.steps if base else folder.finished()
-    again = base is not None and not base.whole  # the weights are there; what is remembered and measured is not
+    again = base is not None and not base.whole  # the weights are there; memory and results are not
     oracle = bool(list(recipe.method.oracle()))
     steps = scenario.steps[0 if again else done :]
     views = [StepDataset(splits.train, scenario, step, oracle=oracle) for step in steps]
@@ -55,7 +55,7 @@ def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, devi
 
 
 def data_facts(train: Dataset) -> dict[str, Any]:
-    """What numbers depend on beside the recipe: the number of images, and what `data.saliency: auto` resolved to."""
+    """Facts beside the recipe that numbers depend on: the number of images, and how `data.saliency: auto` resolved."""
     mode = saliency_mode(train)
     return {"training_pictures": len(train.names)} | ({} if mode is None else {"saliency": mode})
 

@@ -75,7 +75,7 @@ def mismatch(tensor: Tensor, like: Tensor) -> str | None:
 
 
 def _remedy(path: Path) -> str:
-    """What to do about a file of a run. Steps stand on each other, so that none can be learned anew alone."""
+    """Advice about a damaged file of a run. A step depends on those before, so none can be trained again alone."""
     if path.name.startswith("checkpoint"):
         return "Move it out of the run's folder: --resume then begins this step anew."
     return (

@@ -1,4 +1,4 @@
-"""Train one step: iterations, log lines, and checkpoints, of which a kill loses at most a minute."""
+"""Train one step: iterations, log lines and checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train_step(
     *,
     title: str,
 ) -> None:
-    """Train the method on a step's batches, from the step's checkpoint on if there is one.
+    """Train the method on a step's batches, from the step's checkpoint if there is one.
 
     stopped: whether the user asked to stop; that raises `Interrupted` once the state is saved.
     """
@@ -71,7 +71,7 @@ def train_step(
                 line = " ".join(f"{name} {value:.3f}" for name, value in losses.items()) + f" · {speed:.0f} img/s"
             meter.advance(1, line)
             if dist.size > 1 and not logs:
-                continue  # to agree costs a round trip; a single process stops at any iteration
+                continue  # an all-reduce each iteration would cost time; a single process can stop at any
             stop, due = dist.any_rank(stopped(), time.monotonic() - saved >= config.checkpoint_seconds)
             if stop or due:
                 guard.check(done, step)
@@ -80,7 +80,7 @@ def train_step(
                 saved = time.monotonic()
             if stop:
                 checkpoint.wait()
-                raise Interrupted(f"interrupted in step {step} at iteration {done}/{iterations}; go on with --resume.")
+                raise Interrupted(f"interrupted in step {step} at iteration {done}/{iterations}; resume with --resume.")
 
 
 class LossGuard:
