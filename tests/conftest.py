@@ -94,9 +94,9 @@ def write_folder_data(
     *,
     saliency: bool = True,
 ) -> Path:
-    """Pictures with one colored square each on gray; class i stands in pictures i, i + |classes|, ...
+    """Images with one colored square each on gray; class i stands in images i, i + |classes|, ...
 
-    Also in the next class's pictures, smaller, so that old and future classes meet.
+    Also in the next class's images, smaller, so that old and future classes meet.
     """
     rng = np.random.default_rng(0)
     folders = ["images", "masks", *(["saliency"] if saliency else [])]
@@ -113,10 +113,10 @@ def write_folder_data(
             top, left = rng.integers(0, size[0] - side), rng.integers(0, size[1] - side)
             image[top : top + side, left : left + side] = colors[value]
             mask[top : top + side, left : left + side] = value + 1
-        Image.fromarray(image).save(root / "images" / f"picture_{index:02d}.png")
-        Image.fromarray(mask).save(root / "masks" / f"picture_{index:02d}.png")
+        Image.fromarray(image).save(root / "images" / f"image_{index:02d}.png")
+        Image.fromarray(mask).save(root / "masks" / f"image_{index:02d}.png")
         if saliency:
-            Image.fromarray((mask > 0).astype(np.uint8) * 255).save(root / "saliency" / f"picture_{index:02d}.png")
+            Image.fromarray((mask > 0).astype(np.uint8) * 255).save(root / "saliency" / f"image_{index:02d}.png")
     return root
 
 
@@ -145,7 +145,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that learned one more class, with all it came from; tests read it only.
 
     base/: learned red, then green, with copies in memory; its data is gone. new/: data with goat, sheep and red, whose
-    pictures have the names that the old ones had. run/: sheep learned from it.
+    images have the names that the old ones had. run/: sheep learned from it.
     """
     root = tmp_path_factory.mktemp("extended")
     old = write_folder_data(root / "old", classes=("red", "green"), count=10)

@@ -81,9 +81,9 @@ def test_a_name_may_be_as_long_as_names_can_be(tmp_path, name):
 
 
 def test_a_file_without_its_name_is_known_as_one(tmp_path):
-    with replacing(tmp_path / "picture.png") as temporary:
+    with replacing(tmp_path / "image.png") as temporary:
         assert list(tmp_path.glob(TEMPORARIES)) == [temporary]
-        assert temporary.suffix != ".png"  # nobody takes half a picture for a picture
+        assert temporary.suffix != ".png"  # nobody takes half an image for an image
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link to a fifo", "link to a folder"])

@@ -106,12 +106,12 @@ def test_an_error_about_a_temporary_file_names_the_file_that_it_was_to_be(tmp_pa
 @pytest.mark.parametrize(
     "words",
     [
-        ["predict", "RUN", "PICTURE", "--out", LONG],
-        ["predict", "RUN", "PICTURE", "--out", "photo.png/below"],
+        ["predict", "RUN", "IMAGE", "--out", LONG],
+        ["predict", "RUN", "IMAGE", "--out", "photo.png/below"],
         ["report", "RUN", "--out", f"{LONG}.html"],
         ["pack", "RUN", "--out", LONG],
-        ["explain", "RUN", "PICTURE", "--out", f"{LONG}.png"],
-        ["explain", "RUN", "PICTURE", "--out", "photo.png/below/why.png"],
+        ["explain", "RUN", "IMAGE", "--out", f"{LONG}.png"],
+        ["explain", "RUN", "IMAGE", "--out", "photo.png/below/why.png"],
         ["evaluate", "RUN", "--out", f"{LONG}.json"],
         ["train", "RUN", "--out", LONG],
         ["train", "RUN", "--out", "photo.png/below"],
@@ -121,7 +121,7 @@ def test_an_error_about_a_temporary_file_names_the_file_that_it_was_to_be(tmp_pa
 def test_no_command_ends_with_a_traceback_because_of_a_name(tiny_run, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (64, 64)).save("photo.png")
-    said = fails(*({"RUN": tiny_run, "PICTURE": "photo.png"}.get(word, word) for word in words))
+    said = fails(*({"RUN": tiny_run, "IMAGE": "photo.png"}.get(word, word) for word in words))
     assert "Choose a shorter name" in said or "a file and no folder" in said
     assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
 
@@ -197,9 +197,9 @@ def test_the_mask_that_is_explained_stays(make_folder_data, tiny_settings, tmp_p
     data = make_folder_data()
     settings = {"data": {"name": "folder", "path": str(data)}, "scenario": {"name": "joint"}}
     ipseg.train(tiny_settings | settings, tmp_path / "run", quiet=True)
-    mask: Path = data / "masks" / "picture_04.png"
+    mask: Path = data / "masks" / "image_04.png"
     before = mask.read_bytes()
-    assert "is not what this command writes" in fails("explain", tmp_path / "run", "picture_04", "--out", mask)
+    assert "is not what this command writes" in fails("explain", tmp_path / "run", "image_04", "--out", mask)
     assert mask.read_bytes() == before
 
 

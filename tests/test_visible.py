@@ -153,7 +153,7 @@ def test_a_plot_takes_names_for_neither_formulas_nor_hidden_ones():
     assert not acts(short(ESCAPES))
 
 
-def test_a_picture_has_a_name_in_one_line():
+def test_an_image_has_a_name_in_one_line():
     legend = with_legend(Image.new("RGB", (64, 64)), [((1, 2, 3), f"a\nb{ESCAPES}")])
     assert legend.height > 64
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "␡"}
-"""Unicode's pictures of the control characters."""
+"""Unicode's symbols for the control characters."""
 _HIDDEN = [*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 """C1 controls, separators of lines, and marks that turn the direction of writing."""
 _HALVES = range(0xD800, 0xE000)

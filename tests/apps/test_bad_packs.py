@@ -82,15 +82,15 @@ def test_a_memory_of_other_classes_is_refused(extended, repack, tmp_path):
     )
 
 
-def test_a_picture_that_is_remembered_twice_is_refused(extended, repack, tmp_path):
+def test_an_image_that_is_remembered_twice_is_refused(extended, repack, tmp_path):
     twice = repack(change_memory(lambda memory: memory["entries"].append(memory["entries"][0])))
     refused(twice, extended, tmp_path, "more than once")
 
 
 @pytest.mark.parametrize("kind", ["saliency", "images"])
-def test_a_memory_whose_pictures_are_none_is_refused(extended, repack, tmp_path, kind):
+def test_a_memory_whose_images_are_none_is_refused(extended, repack, tmp_path, kind):
     def spoil(files, _):
-        files[next(name for name in files if name.startswith(f"memory/{kind}/"))] = b"no picture"
+        files[next(name for name in files if name.startswith(f"memory/{kind}/"))] = b"no image"
 
     refused(repack(spoil), extended, tmp_path, f"in its memory cannot be used: memory/{kind}/.* is not a readable")
 

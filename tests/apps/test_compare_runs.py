@@ -63,8 +63,8 @@ def test_a_second_run_with_the_same_seed_is_no_second_seed(copies):
     paths = [copies("a", []), copies("again", []), copies("thrice", []), copies("b", ["seed=1"], seed=1)]
     (rows,) = shown(compare(paths)).values()
     assert rows == [("ipseg", 2), ("ipseg (again)", 1), ("ipseg (again 2)", 1)]
-    other_pictures = copies("c", ["data.seed=1"])
-    assert shown(compare([paths[0], other_pictures])) == {"scenes/2-1 overlap": [("ipseg", 2)]}
+    other_images = copies("c", ["data.seed=1"])
+    assert shown(compare([paths[0], other_images])) == {"scenes/2-1 overlap": [("ipseg", 2)]}
 
 
 def test_a_path_is_a_run_its_results_or_a_folder_of_runs(copies, tmp_path):
@@ -84,7 +84,7 @@ def test_a_folder_of_runs_and_sweeps_is_all_of_them(copies, tmp_path):
     assert shown(compare([tmp_path / "all"])) == {"scenes/2-1 overlap": [("ipseg", 1), ("less", 1)]}
 
 
-def test_runs_that_were_measured_on_held_out_pictures_stand_apart_with_their_own_bound(copies):
+def test_runs_that_were_measured_on_held_out_images_stand_apart_with_their_own_bound(copies):
     changes = ["evaluation.held_out=0.25"]
     joint = {"name": "joint", "scenario": "scenes/joint", "method": "joint", "info": {"steps": 1}}
     last = json.loads((copies("a", []) / "results.json").read_text())["steps"][-1]
@@ -118,7 +118,7 @@ def test_joint_training_stands_beside_every_scenario_in_its_groups(copies):
 
 
 def test_joint_training_is_no_bound_of_an_extended_run(copies):
-    """That was measured on pictures of its own."""
+    """That was measured on images of its own."""
     iou = {"background": 0.9, "cow": 0.8, "bus": 0.7, "horse": 0.5, "car": 0.3}
     step = {"step": 0, "new": ["cow", "bus", "horse", "car"], "iou": iou, "miou": {"all": 0.64, "base": 0.64}}
     joint = copies("joint", [], name="joint", scenario="scenes/joint", steps=[step], info={"steps": 1})

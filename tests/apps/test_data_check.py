@@ -19,8 +19,8 @@ from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError
 
 SIZE = (6, 8)
-PICTURES = {"a": (1,), "b": (1, 2), "c": (2, 3), "d": (3,), "é f": (0,)}
-"""Names of training pictures and the values in their masks: 1 aeroplane, 2 bicycle, 3 bird."""
+IMAGES = {"a": (1,), "b": (1, 2), "c": (2, 3), "d": (3,), "é f": (0,)}
+"""Names of training images and the values in their masks: 1 aeroplane, 2 bicycle, 3 bird."""
 
 
 def call(*words: object):
@@ -35,13 +35,13 @@ def save(path: Path, *values: int, size: tuple[int, int] = SIZE) -> Path:
 
 @pytest.fixture
 def voc(tmp_path) -> Path:
-    """A whole tree: five training pictures and one more for validation."""
+    """A whole tree: five training images and one more for validation."""
     root = tmp_path / "voc"
     lists = root / "ImageSets" / "Segmentation"
     lists.mkdir(parents=True)
-    (lists / "train.txt").write_text("\n".join(PICTURES), encoding="utf-8")
+    (lists / "train.txt").write_text("\n".join(IMAGES), encoding="utf-8")
     (lists / "val.txt").write_text("v")
-    for name, values in (PICTURES | {"v": (20, 255)}).items():
+    for name, values in (IMAGES | {"v": (20, 255)}).items():
         save(root / "JPEGImages" / f"{name}.jpg", 90)
         save(root / "SegmentationClassAug" / f"{name}.png", *values)
         save(root / "saliency_map" / f"{name}.png", 0, 255)
@@ -62,7 +62,7 @@ def test_a_whole_tree_is_counted(voc):
         "bird",
     }
     assert found["images_per_class"]["val"]["tvmonitor"] == 1
-    assert found["images_per_step"] == [2, 2] + [0] * 17  # the third picture holds a later class
+    assert found["images_per_step"] == [2, 2] + [0] * 17  # the third image holds a later class
     assert check(voc, "voc", "voc/2-1")["images_per_step"] == [3, 2] + [0] * 17
     assert not any(found[kind] for kind in ("missing", "unreadable", "size_mismatches", "unknown_values"))
 
@@ -131,11 +131,11 @@ def test_annotations_of_coco_alone_are_enough(tmp_path):
 def test_everything_that_is_wrong_is_found_at_once(voc):
     masks, images = voc / "SegmentationClassAug", voc / "JPEGImages"
     (masks / "a.png").write_bytes((masks / "a.png").read_bytes()[:50])
-    images.joinpath("b.jpg").write_text("this is no picture")
+    images.joinpath("b.jpg").write_text("this is no image")
     save(masks / "c.png", 1, 77)
     save(images / "d.jpg", 90, size=(12, 8))
     (voc / "saliency_map" / "é f.png").unlink()
-    (voc / "saliency_map" / "v.png").unlink()  # nothing is learned from a validation picture
+    (voc / "saliency_map" / "v.png").unlink()  # nothing is learned from a validation image
     found = check(voc, "voc", "voc/15-5")
     assert [Path(text.split(" is not")[0]).name for text in found["unreadable"]] == ["a.png", "b.jpg"]
     (unknown,) = found["unknown_values"]
@@ -191,25 +191,25 @@ def test_a_folder_that_is_not_there_is_told_with_the_place_it_was_looked_for(kin
         check(tmp_path / "data", kind)
 
 
-def test_a_picture_of_both_splits_is_a_problem_and_nothing_is_learned_from_it(make_folder_data):
+def test_an_image_of_both_splits_is_a_problem_and_nothing_is_learned_from_it(make_folder_data):
     root = make_folder_data()
-    (root / "train.txt").write_text("picture_00\npicture_01\npicture_02\n")
-    (root / "val.txt").write_text("picture_01\npicture_03\n")
+    (root / "train.txt").write_text("image_00\nimage_01\nimage_02\n")
+    (root / "val.txt").write_text("image_01\nimage_03\n")
     (text,) = check(root, "folder")["in_both_splits"]
-    assert text.startswith("picture_01 is in both splits, train and val")
+    assert text.startswith("image_01 is in both splits, train and val")
     assert call(root, "--format", "folder").exit_code == 2
-    with pytest.raises(UserError, match="picture_01 is in both splits, train and val"):
+    with pytest.raises(UserError, match="image_01 is in both splits, train and val"):
         FolderConfig(path=str(root)).build()
 
 
-def test_a_validation_picture_among_vocs_training_pictures_is_found_too(voc):
+def test_a_validation_image_among_vocs_training_images_is_found_too(voc):
     (voc / "ImageSets" / "Segmentation" / "val.txt").write_text("v\na\n")
     assert len(check(voc, "voc")["in_both_splits"]) == 1
     with pytest.raises(UserError, match="a is in both splits"):
         VocConfig(path=str(voc)).build()
 
 
-def test_equal_names_in_the_two_folders_of_ade_are_two_pictures(tmp_path):
+def test_equal_names_in_the_two_folders_of_ade_are_two_images(tmp_path):
     for part in ("training", "validation"):
         save(tmp_path / "annotations" / part / "1.png", 0, 150)
         save(tmp_path / "images" / part / "1.jpg", 90)
@@ -233,9 +233,9 @@ def test_images_without_a_mask_are_counted_and_named(make_folder_data):
 
 def test_an_image_that_a_list_names_without_its_mask_is_missed_not_left_out(make_folder_data):
     root = make_folder_data(count=10)
-    (root / "train.txt").write_text("picture_00\npicture_01\npicture_02\n")
-    (root / "val.txt").write_text("picture_03\npicture_04\npicture_05\n")
-    (root / "masks" / "picture_01.png").unlink()
+    (root / "train.txt").write_text("image_00\nimage_01\nimage_02\n")
+    (root / "val.txt").write_text("image_03\nimage_04\nimage_05\n")
+    (root / "masks" / "image_01.png").unlink()
     found = check(root, "folder")
     assert len(found["missing"]) == 1
     assert found["notes"] == []
@@ -246,7 +246,7 @@ def test_images_of_voc_for_other_tasks_are_no_matter(voc):
     assert not any("without a mask" in note for note in check(voc, "voc")["notes"])
 
 
-def test_classes_without_a_picture_are_noted(make_folder_data):
+def test_classes_without_an_image_are_noted(make_folder_data):
     root = make_folder_data(count=10)
     with (root / "classes.txt").open("a") as file:
         file.write("unicorn\n")

@@ -20,7 +20,7 @@ def files(folder: Path) -> dict[str, int]:
 
 @pytest.fixture
 def scenes_folder(tmp_path):
-    """The run's validation pictures as a folder, with the classes in another order and one class more."""
+    """The run's validation images as a folder, with the classes in another order and one class more."""
 
     def write(names: tuple[str, ...]) -> Path:
         root = tmp_path / "data"
@@ -77,7 +77,7 @@ def test_settings_of_inference_may_change(tiny_run, change):
     assert evaluate_again(tiny_run, assignments=[change], quiet=True).images == 8
 
 
-def test_training_pictures_cannot_be_called_held_out_afterwards(tiny_run):
+def test_training_images_cannot_be_called_held_out_afterwards(tiny_run):
     with pytest.raises(UserError, match=r"held_out is 0\.3, but .* was trained with 0\.0: it has learned from such"):
         evaluate_again(tiny_run, assignments=["evaluation.held_out=0.3"], quiet=True)
 
@@ -145,8 +145,8 @@ def test_other_data_with_a_val_list_is_measured_on_that(tiny_run, scenes_folder)
     assert evaluate_again(tiny_run, data=folder, quiet=True).images == 2
 
 
-def test_of_the_runs_own_folder_its_validation_pictures_are_measured(names_only, tmp_path):
-    """Two of the ten pictures; the other eight it has learned from."""
+def test_of_the_runs_own_folder_its_validation_images_are_measured(names_only, tmp_path):
+    """Two of the ten images; the other eight it has learned from."""
     own = evaluate_again(names_only, quiet=True)
     assert own.images == 2
     (tmp_path / "link").symlink_to(tmp_path / "old", target_is_directory=True)
@@ -156,7 +156,7 @@ def test_of_the_runs_own_folder_its_validation_pictures_are_measured(names_only,
     assert evaluate_again(names_only, data=moved, quiet=True).images == 10
 
 
-def test_held_out_pictures_of_the_own_folder_are_measured_not_those_of_its_list(names_only, tmp_path):
+def test_held_out_images_of_the_own_folder_are_measured_not_those_of_its_list(names_only, tmp_path):
     names = sorted(path.stem for path in (tmp_path / "old" / "masks").iterdir())
     (tmp_path / "old" / "train.txt").write_text("\n".join(names[:7]))
     (tmp_path / "old" / "val.txt").write_text("\n".join(names[7:]))
@@ -178,7 +178,7 @@ def test_the_own_folders_list_is_measured_when_what_was_learned_from_is_gone(nam
     assert evaluate_again(names_only, data=tmp_path / "old", quiet=True).images == 3
 
 
-def test_one_picture_is_enough_to_measure_on(tiny_run, scenes_folder):
+def test_one_image_is_enough_to_measure_on(tiny_run, scenes_folder):
     folder = scenes_folder(("cow", "bus", "horse", "car"))
     for path in [*(folder / "images").iterdir(), *(folder / "masks").iterdir()]:
         if path.stem != "000003":
@@ -197,7 +197,7 @@ def test_maps_are_not_needed_to_measure(tiny_run, scenes_folder, lists):
     assert evaluate_again(tiny_run, data=folder, quiet=True).images == (2 if lists else 8)
 
 
-def test_a_picture_without_its_image_cannot_be_measured_on(tiny_run, scenes_folder):
+def test_an_image_without_its_image_cannot_be_measured_on(tiny_run, scenes_folder):
     folder = scenes_folder(("cow", "bus", "horse", "car"))
     (folder / "images" / "000003.png").unlink()
     result = call("evaluate", tiny_run, "--data", folder)

@@ -58,7 +58,7 @@ def test_classes_are_matched_by_name_and_only_the_named_one_is_taught(extended):
     assert iou["red"] is not None  # this one it does
 
 
-def test_remembered_pictures_do_not_mix_with_new_ones_of_the_same_name(extended):
+def test_remembered_images_do_not_mix_with_new_ones_of_the_same_name(extended):
     before = load_memory(extended / "base" / "step_01" / "memory", EmptyDataset())
     after = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
     assert [f"old/{exemplar.name}" for exemplar in before.exemplars] == [exemplar.name for exemplar in after.exemplars]
@@ -110,7 +110,7 @@ def test_the_mean_of_old_classes_is_over_what_is_measured():
 
 
 def test_a_model_that_has_not_changed_has_kept_everything(extended):
-    """The measure on remembered pictures is right at its end points."""
+    """The measure on remembered images is right at its end points."""
     import torch
 
     from ipseg.apps.extend_report import on_memory
@@ -124,9 +124,9 @@ def test_a_model_that_has_not_changed_has_kept_everything(extended):
 
 
 def test_the_new_run_can_be_used_like_any_other(extended, tmp_path):
-    picture = next((extended / "new" / "images").iterdir())
-    assert call("predict", extended / "run", picture, "--out", tmp_path / "labels").exit_code == 0
-    drawn = call("explain", extended / "run", "val/picture_04", "--out", tmp_path / "why.png")
+    image = next((extended / "new" / "images").iterdir())
+    assert call("predict", extended / "run", image, "--out", tmp_path / "labels").exit_code == 0
+    drawn = call("explain", extended / "run", "val/image_04", "--out", tmp_path / "why.png")
     assert drawn.exit_code == 0, drawn.output
     recorded = RunResult.read(extended / "run" / "results.json").steps[2]
     assert evaluate_again(extended / "run", quiet=True) == recorded
@@ -154,7 +154,7 @@ def test_an_old_step_none_of_whose_classes_the_new_data_annotates_is_not_measure
 
 
 def as_voc(folder: Path, root: Path) -> Path:
-    """The same pictures as a tree of Pascal VOC: goat is called dog there, and red person."""
+    """The same images as a tree of Pascal VOC: goat is called dog there, and red person."""
     lists = root / "ImageSets" / "Segmentation"
     lists.mkdir(parents=True)
     shutil.copytree(folder / "images", root / "JPEGImages")
@@ -170,7 +170,7 @@ def as_voc(folder: Path, root: Path) -> Path:
 
 
 def as_coco(folder: Path, root: Path) -> Path:
-    """The same pictures with run lengths in JSON."""
+    """The same images with run lengths in JSON."""
     names = sorted(path.stem for path in (folder / "masks").iterdir())
     for part, some in (("train", names[:6]), ("val", names[6:])):
         images, things = [], []
@@ -217,7 +217,7 @@ def test_one_more_and_one_more_again(extended, tmp_path):
     assert contents(extended / "run") == before
 
 
-def test_of_the_old_runs_data_the_validation_pictures_are_measured(names_only, make_folder_data, tmp_path):
+def test_of_the_old_runs_data_the_validation_images_are_measured(names_only, make_folder_data, tmp_path):
     """Given as --val, for it is the one folder that annotates the old classes; eight of ten were learned from."""
     new = make_folder_data("new", classes=("sheep",), count=6)
     report = extend(names_only, new, ["sheep"], tmp_path / "run", val=tmp_path / "old", quiet=True)
@@ -225,7 +225,7 @@ def test_of_the_old_runs_data_the_validation_pictures_are_measured(names_only, m
     assert any("on 2 validation images" in line for line in extension_lines(report))
 
 
-def test_pictures_of_another_folder_are_not_called_validation_pictures(extended, make_folder_data, tmp_path):
+def test_images_of_another_folder_are_not_called_validation_images(extended, make_folder_data, tmp_path):
     other = make_folder_data("other", classes=("red", "green", "sheep"), count=6)
     words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--val", other]
     done = call(*words, "--out", tmp_path / "run", "--quiet")
@@ -259,8 +259,8 @@ def later_epochs(run: Path) -> float | None:
     return make_recipe(RunFolder.open(run).settings()).training.later_epochs
 
 
-def test_few_pictures_are_learned_for_long_enough_and_that_is_said(extended, tmp_path, monkeypatch):
-    """Three of the new pictures hold sheep: in batches of four the run's one epoch is a single iteration."""
+def test_few_images_are_learned_for_long_enough_and_that_is_said(extended, tmp_path, monkeypatch):
+    """Three of the new images hold sheep: in batches of four the run's one epoch is a single iteration."""
     monkeypatch.setattr(extending, "MIN_ITERATIONS", 6)
     words = [
         "extend",

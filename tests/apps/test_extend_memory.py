@@ -74,8 +74,8 @@ def test_a_memory_that_has_lost_a_map_can_be_left_too(extended, tmp_path):
     assert list(tmp_path.iterdir()) == [base]
 
 
-def test_the_own_folder_with_one_more_class_annotated_says_so_of_remembered_pictures(names_only, tmp_path):
-    """The new class stands in a corner of every picture: none that is remembered may be taught that it is absent."""
+def test_the_own_folder_with_one_more_class_annotated_says_so_of_remembered_images(names_only, tmp_path):
+    """The new class stands in a corner of every image: none that is remembered may be taught that it is absent."""
     (tmp_path / "old" / "classes.txt").write_text("red\ngreen\nblue\n")
     for path in (tmp_path / "old" / "masks").iterdir():
         mask = np.array(Image.open(path))

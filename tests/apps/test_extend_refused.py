@@ -223,7 +223,7 @@ def test_validation_data_must_have_something_to_say(extended, make_folder_data, 
     assert not (tmp_path / "run").exists()
 
 
-def test_data_without_a_picture_of_the_class_is_refused(extended, make_folder_data, tmp_path):
+def test_data_without_an_image_of_the_class_is_refused(extended, make_folder_data, tmp_path):
     data = make_folder_data("data", classes=("sheep", "cup"), count=5)
     (data / "classes.txt").write_text("sheep\ncup\nspoon\n")
     with pytest.raises(UserError, match="holds spoon"):

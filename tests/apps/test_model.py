@@ -83,7 +83,7 @@ def test_loading_and_predicting_leave_the_run_as_it_is(tiny_run):
 # ---- predict ----------------------------------------------------------------------------------------------------
 
 
-def test_a_prediction_fits_the_picture(model):
+def test_a_prediction_fits_the_image(model):
     result = model.predict(photo())
     assert result.labels.shape == result.pixel_labels.shape == (50, 70)
     assert result.labels.dtype == np.uint8
@@ -95,7 +95,7 @@ def test_a_prediction_fits_the_picture(model):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 200), (33, 5), (64, 64)])
-def test_pictures_of_any_size_are_labeled(model, size):
+def test_images_of_any_size_are_labeled(model, size):
     assert model.predict(photo(*size)).labels.shape == size
 
 
@@ -113,7 +113,7 @@ def test_pixels_that_may_not_be_written_are_labeled_without_a_warning(model):
 
 
 @pytest.mark.parametrize(("kind", "top"), [(np.uint16, 65535), (np.float32, 1)])
-def test_a_deep_picture_is_the_same_by_path_and_as_a_pillow_image(tmp_path, kind, top):
+def test_a_deep_image_is_the_same_by_path_and_as_a_pillow_image(tmp_path, kind, top):
     deep = Image.fromarray((np.linspace(0, top, 12).reshape(3, 4)).astype(kind))
     deep.save(tmp_path / "deep.tif")
     assert np.array_equal(as_array(deep), as_array(tmp_path / "deep.tif"))
@@ -132,7 +132,7 @@ def test_exif_rotation_is_honored_in_files_and_pillow_images(model, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8), 7])
-def test_what_is_no_picture_is_told(model, wrong):
+def test_what_is_no_image_is_told(model, wrong):
     with pytest.raises(UserError, match="an image is"):
         model.predict(wrong)
 

@@ -31,8 +31,8 @@ def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(extend
     apply_pack(packed, tmp_path / "elsewhere", tmp_path / "upgraded")
     ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(extended / "run")
     assert ours.classes == theirs.classes
-    for picture in (extended / "new" / "images").iterdir():
-        one, other = ours.predict(picture), theirs.predict(picture)
+    for image in (extended / "new" / "images").iterdir():
+        one, other = ours.predict(image), theirs.predict(image)
         assert np.array_equal(one.scores, other.scores)
         assert one.posterior == other.posterior
 
@@ -45,9 +45,9 @@ def test_a_posterior_of_sums_learns_one_more_class_and_travels(extended, make_fo
     extend(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
     apply_pack(pack(tmp_path / "run", 2, tmp_path / "sheep.zip").path, tmp_path / "base", tmp_path / "upgraded")
     ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(tmp_path / "run")
-    for picture in (new / "images").iterdir():
-        said = ours.predict(picture)
-        assert np.array_equal(said.scores, theirs.predict(picture).scores)
+    for image in (new / "images").iterdir():
+        said = ours.predict(image)
+        assert np.array_equal(said.scores, theirs.predict(image).scores)
         assert said.posterior.keys() == {"red", "green", "sheep"}
 
 
@@ -184,7 +184,7 @@ def test_a_run_whose_memory_is_damaged_is_not_packed(extended, tmp_path):
         pack(tmp_path / "run", 2, tmp_path / "out.zip")
 
 
-@pytest.mark.parametrize("left", [None, b"no picture"], ids=["missing", "damaged"])
+@pytest.mark.parametrize("left", [None, b"no image"], ids=["missing", "damaged"])
 def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only(extended, tmp_path, left):
     shutil.copytree(extended / "run", tmp_path / "run")
     lost = next(iter((tmp_path / "run" / "step_02" / "memory" / "saliency").rglob("*.png")))

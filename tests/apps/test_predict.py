@@ -20,7 +20,7 @@ from ipseg.apps.predict import choose_names
 from ipseg.data.image_io import read_image
 
 
-def picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 60)) -> Path:
+def photograph(path: Path, seed: int = 0, size: tuple[int, int] = (40, 60)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)).save(path)
     return path
@@ -30,8 +30,8 @@ def written(out: Path) -> set[str]:
     return {path.name for path in out.iterdir()}
 
 
-def test_a_picture_gives_a_label_map_an_overlay_and_the_names(tiny_run, tmp_path):
-    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+def test_an_image_gives_a_label_map_an_overlay_and_the_names(tiny_run, tmp_path):
+    photo, out = photograph(tmp_path / "photo.jpg"), tmp_path / "out"
     result = call("predict", tiny_run, photo, "--out", out)
     assert result.exit_code == 0, result.output
     assert written(out) == {"photo.png", "photo_overlay.png", "classes.txt"}
@@ -41,15 +41,15 @@ def test_a_picture_gives_a_label_map_an_overlay_and_the_names(tiny_run, tmp_path
     assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 bus\n3 horse\n4 car\n"
 
 
-def test_the_posterior_and_the_map_are_said_for_every_picture(tiny_run, tmp_path):
-    photos = [picture(tmp_path / "photos" / name, seed) for seed, name in enumerate(["a.png", "b.jpg"])]
+def test_the_posterior_and_the_map_are_said_for_every_image(tiny_run, tmp_path):
+    photos = [photograph(tmp_path / "photos" / name, seed) for seed, name in enumerate(["a.png", "b.jpg"])]
     output = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").output
     assert all(f"{photo}: posterior: " in output for photo in photos)
     assert output.count("| map: ") == 2
 
 
 def test_probabilities_and_unknown_objects_come_on_request(tiny_run, tmp_path):
-    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+    photo, out = photograph(tmp_path / "photo.jpg"), tmp_path / "out"
     assert call("predict", tiny_run, photo, "--out", out, "--probabilities", "--unknown").exit_code == 0
     expected = ipseg.load(tiny_run).predict(photo)
     with np.load(out / "photo_scores.npz") as scores:
@@ -62,7 +62,7 @@ def test_probabilities_and_unknown_objects_come_on_request(tiny_run, tmp_path):
 
 
 def test_an_earlier_step_and_other_settings_of_inference_are_used(tiny_run, tmp_path):
-    photo, out = picture(tmp_path / "photo.jpg"), tmp_path / "out"
+    photo, out = photograph(tmp_path / "photo.jpg"), tmp_path / "out"
     result = call("predict", tiny_run, photo, "--out", out, "--step", 0, "--set", "method.alpha_nf=1")
     assert result.exit_code == 0, result.output
     assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 bus\n"
@@ -71,7 +71,7 @@ def test_an_earlier_step_and_other_settings_of_inference_are_used(tiny_run, tmp_
     assert "model.width is part of how" in refused.stderr
 
 
-def test_pictures_turned_by_exif_come_out_upright(tiny_run, tmp_path):
+def test_images_turned_by_exif_come_out_upright(tiny_run, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 8
     Image.new("RGB", (60, 40), "green").save(tmp_path / "turned.jpg", exif=exif)
@@ -80,9 +80,9 @@ def test_pictures_turned_by_exif_come_out_upright(tiny_run, tmp_path):
         assert labels.size == (40, 60)
 
 
-def test_pictures_of_one_name_from_two_folders_both_stay(tiny_run, tmp_path):
-    picture(tmp_path / "a" / "x.jpg", 0, (40, 60))
-    picture(tmp_path / "b" / "x.png", 1, (50, 30))
+def test_images_of_one_name_from_two_folders_both_stay(tiny_run, tmp_path):
+    photograph(tmp_path / "a" / "x.jpg", 0, (40, 60))
+    photograph(tmp_path / "b" / "x.png", 1, (50, 30))
     out = tmp_path / "out"
     result = call("predict", tiny_run, tmp_path / "a", tmp_path / "b", "--out", out)
     assert result.exit_code == 0
@@ -91,35 +91,35 @@ def test_pictures_of_one_name_from_two_folders_both_stay(tiny_run, tmp_path):
 
 
 def test_a_name_that_is_another_ones_overlay_is_numbered(tmp_path):
-    images = [picture(tmp_path / name) for name in ("x.jpg", "x_overlay.jpg", "X.png")]
+    images = [photograph(tmp_path / name) for name in ("x.jpg", "x_overlay.jpg", "X.png")]
     assert list(choose_names(images, tmp_path / "out").values()) == ["x", "x_overlay_2", "X_2"]
 
 
 def test_a_file_named_twice_is_labeled_once(tiny_run, tmp_path):
-    photo = picture(tmp_path / "photos" / "x.jpg")
+    photo = photograph(tmp_path / "photos" / "x.jpg")
     output = call("predict", tiny_run, photo, tmp_path / "photos", "--out", tmp_path / "out").output
     assert output.count("posterior:") == 1
 
 
 def test_an_input_is_never_overwritten(tiny_run, tmp_path):
-    photo = picture(tmp_path / "photo.png")
+    photo = photograph(tmp_path / "photo.png")
     before = photo.read_bytes()
     result = call("predict", tiny_run, photo, "--out", tmp_path)
     assert result.exit_code == 2
-    assert "would overwrite the picture" in result.stderr
+    assert "would overwrite the image" in result.stderr
     assert photo.read_bytes() == before
     assert written(tmp_path) == {"photo.png"}
 
 
 def test_an_input_is_not_overwritten_through_a_link_either(tmp_path):
-    photo = picture(tmp_path / "photo.png")
+    photo = photograph(tmp_path / "photo.png")
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
     with pytest.raises(UserError, match="would overwrite"):
         choose_names([photo], tmp_path / "link")
 
 
 def test_the_class_names_of_a_data_folder_are_never_overwritten(tiny_run, tmp_path):
-    photo = picture(tmp_path / "images" / "photo.jpg")
+    photo = photograph(tmp_path / "images" / "photo.jpg")
     (tmp_path / "classes.txt").write_text("red\n")
     result = call("predict", tiny_run, photo, "--out", tmp_path)
     assert result.exit_code == 2
@@ -128,7 +128,7 @@ def test_the_class_names_of_a_data_folder_are_never_overwritten(tiny_run, tmp_pa
 
 
 def test_a_file_that_is_not_of_predict_is_never_overwritten(tiny_run, tmp_path):
-    photo, other = picture(tmp_path / "pics" / "photo.jpg"), picture(tmp_path / "pics" / "photo.png", seed=1)
+    photo, other = photograph(tmp_path / "pics" / "photo.jpg"), photograph(tmp_path / "pics" / "photo.png", seed=1)
     before = other.read_bytes()
     result = call("predict", tiny_run, photo, "--out", tmp_path / "pics")
     assert result.exit_code == 2
@@ -138,13 +138,13 @@ def test_a_file_that_is_not_of_predict_is_never_overwritten(tiny_run, tmp_path):
 
 
 def test_labeling_again_replaces_what_was_written_before(tiny_run, tmp_path):
-    photo = picture(tmp_path / "photo.jpg")
+    photo = photograph(tmp_path / "photo.jpg")
     codes = [call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code for _ in range(2)]
     assert codes == [0, 0]
 
 
 def test_labeling_again_removes_what_a_killed_process_left(tiny_run, tmp_path):
-    picture(tmp_path / "a.png")
+    photograph(tmp_path / "a.png")
     (tmp_path / "out").mkdir()
     for number, head in enumerate((b"", b"\x89PNG\r\n", b"PK\x03\x04", b"0 background\n")):
         (tmp_path / "out" / f".ipseg-{number:016x}.tmp").write_bytes(head)
@@ -152,25 +152,25 @@ def test_labeling_again_removes_what_a_killed_process_left(tiny_run, tmp_path):
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_a_user_s_picture_stays_in_a_folder_that_predict_has_written_to(tiny_run, tmp_path):
-    photos, mine = tmp_path / "photos", picture(tmp_path / "photos" / "b.png", seed=1)
+def test_a_user_s_image_stays_in_a_folder_that_predict_has_written_to(tiny_run, tmp_path):
+    photos, mine = tmp_path / "photos", photograph(tmp_path / "photos" / "b.png", seed=1)
     before = mine.read_bytes()
-    assert call("predict", tiny_run, picture(photos / "a.jpg"), "--out", photos).exit_code == 0
-    said = fails("predict", tiny_run, picture(tmp_path / "other" / "b.jpg"), "--out", photos)
+    assert call("predict", tiny_run, photograph(photos / "a.jpg"), "--out", photos).exit_code == 0
+    said = fails("predict", tiny_run, photograph(tmp_path / "other" / "b.jpg"), "--out", photos)
     assert f"{mine} is not of ipseg predict and would be overwritten" in said
     assert mine.read_bytes() == before
     assert written(photos) == {"a.jpg", "a.png", "a_overlay.png", "b.png", "classes.txt"}
 
 
-def test_every_picture_that_predict_writes_says_so_where_it_begins(tiny_run, tmp_path):
+def test_every_image_that_predict_writes_says_so_where_it_begins(tiny_run, tmp_path):
     out = tmp_path / "out"
-    assert call("predict", tiny_run, picture(tmp_path / "a.jpg"), "--out", out, "--unknown").exit_code == 0
+    assert call("predict", tiny_run, photograph(tmp_path / "a.jpg"), "--out", out, "--unknown").exit_code == 0
     for path in out.glob("*.png"):
         assert b"Software\0ipseg predict" in path.read_bytes()[:100]
 
 
 def test_scores_are_replaced_only_beside_a_label_map_of_ours(tiny_run, tmp_path):
-    photo, out = picture(tmp_path / "a.jpg"), tmp_path / "out"
+    photo, out = photograph(tmp_path / "a.jpg"), tmp_path / "out"
     words = ["predict", tiny_run, photo, "--out", out, "--probabilities"]
     assert [call(*words).exit_code for _ in range(2)] == [0, 0]
     (out / "a.png").unlink()
@@ -180,7 +180,7 @@ def test_scores_are_replaced_only_beside_a_label_map_of_ours(tiny_run, tmp_path)
 
 
 def test_label_maps_keep_the_names_of_their_classes(tiny_run, tmp_path):
-    a, b, out = picture(tmp_path / "a.jpg"), picture(tmp_path / "b.jpg"), tmp_path / "out"
+    a, b, out = photograph(tmp_path / "a.jpg"), photograph(tmp_path / "b.jpg"), tmp_path / "out"
     for step in (0, 2):  # more classes go on where the fewer ended
         assert call("predict", tiny_run, a, "--out", out, "--step", step).exit_code == 0
     said = fails("predict", tiny_run, b, "--out", out, "--step", 0)
@@ -195,7 +195,7 @@ def test_a_method_without_a_map_of_unknown_objects_says_so_before_anything_is_wr
     settings = tiny_settings | {"method": {"name": "finetune"}, "scenario": {"name": "joint"}}
     ipseg.train(settings, tmp_path / "run", quiet=True)
     out = tmp_path / "out"
-    said = fails("predict", tmp_path / "run", picture(tmp_path / "a.jpg"), "--out", out, "--unknown")
+    said = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", out, "--unknown")
     assert "the run's method has no map of unknown objects" in said
     assert not out.exists()
 
@@ -204,15 +204,15 @@ def test_a_method_without_a_map_of_unknown_objects_says_so_before_anything_is_wr
 def test_nothing_is_written_into_the_run(tiny_run, tmp_path, place):
     shutil.copytree(tiny_run, tmp_path / "run")
     before = written(tmp_path / "run")
-    said = fails("predict", tmp_path / "run", picture(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
+    said = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
     assert "inside the run directory" in said
     assert written(tmp_path / "run") == before
 
 
-def test_a_broken_picture_is_reported_and_the_others_are_labeled(tiny_run, tmp_path):
-    picture(tmp_path / "photos" / "a.png")
-    (tmp_path / "photos" / "b.png").write_bytes(b"not a picture")
-    picture(tmp_path / "photos" / "c.png")
+def test_a_broken_image_is_reported_and_the_others_are_labeled(tiny_run, tmp_path):
+    photograph(tmp_path / "photos" / "a.png")
+    (tmp_path / "photos" / "b.png").write_bytes(b"not an image")
+    photograph(tmp_path / "photos" / "c.png")
     result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "b.png is not a readable image" in result.stderr
@@ -222,14 +222,14 @@ def test_a_broken_picture_is_reported_and_the_others_are_labeled(tiny_run, tmp_p
 
 
 def test_what_macos_leaves_beside_photographs_is_not_labeled(tiny_run, tmp_path):
-    picture(tmp_path / "photos" / "a.jpg")
+    photograph(tmp_path / "photos" / "a.jpg")
     (tmp_path / "photos" / "._a.jpg").write_bytes(b"\0\5\x16\7")
     assert call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out").exit_code == 0
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
 def test_links_to_nothing_and_pipes_are_left_out_and_named(tiny_run, tmp_path):
-    picture(tmp_path / "photos" / "a.jpg")
+    photograph(tmp_path / "photos" / "a.jpg")
     (tmp_path / "photos" / "gone.png").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "photos" / "pipe.png")
     result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
@@ -238,16 +238,16 @@ def test_links_to_nothing_and_pipes_are_left_out_and_named(tiny_run, tmp_path):
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
-def test_pictures_in_folders_below_are_left_out_and_that_is_said(tiny_run, tmp_path):
-    picture(tmp_path / "photos" / "a.jpg")
-    picture(tmp_path / "photos" / "day 1" / "b.jpg")
+def test_images_in_folders_below_are_left_out_and_that_is_said(tiny_run, tmp_path):
+    photograph(tmp_path / "photos" / "a.jpg")
+    photograph(tmp_path / "photos" / "day 1" / "b.jpg")
     result = call("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
     assert "left out are images in folders below it: 1, the first in" in result.output
     assert written(tmp_path / "out") == {"a.png", "a_overlay.png", "classes.txt"}
 
 
-def test_a_half_picture_is_broken_too(tiny_run, tmp_path):
-    whole = picture(tmp_path / "whole.png", size=(200, 200)).read_bytes()
+def test_a_half_image_is_broken_too(tiny_run, tmp_path):
+    whole = photograph(tmp_path / "whole.png", size=(200, 200)).read_bytes()
     (tmp_path / "half.png").write_bytes(whole[: len(whole) // 2])
     assert (
         "half.png is not a readable image"
@@ -273,7 +273,7 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
     data = bytearray(weights.read_bytes())
     data[-3] ^= 255
     weights.write_bytes(data)
-    result = call("predict", run, picture(tmp_path / "x.jpg"), "--out", tmp_path / "out")
+    result = call("predict", run, photograph(tmp_path / "x.jpg"), "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "the weights file of step 1 is damaged" in result.stderr
 
@@ -295,7 +295,7 @@ def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labeled(
     tiny_run, tmp_path, monkeypatch, problem, told
 ):
     for name in "abc":
-        picture(tmp_path / "photos" / f"{name}.png")
+        photograph(tmp_path / "photos" / f"{name}.png")
     predict = Model.predict
 
     def failing(model, image, **options):
@@ -315,7 +315,7 @@ def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labeled(
 
 def test_a_full_disk_stops_all_images(tiny_run, tmp_path, monkeypatch):
     for name in "ab":
-        picture(tmp_path / "photos" / f"{name}.png")
+        photograph(tmp_path / "photos" / f"{name}.png")
 
     def full(*_args: object, **_options: object) -> None:
         calls.append(1)
@@ -339,7 +339,7 @@ def small_tiles(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("small_tiles")
 def test_a_large_image_is_labeled_tile_by_tile_and_alike(tiny_run, tmp_path, monkeypatch):
-    photo, model = picture(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run)
+    photo, model = photograph(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run)
     tiled = model.predict(photo)
     monkeypatch.setattr(model_module, "WHOLE", 10**9)
     whole = model.predict(photo)
@@ -352,7 +352,7 @@ def test_a_large_image_is_labeled_tile_by_tile_and_alike(tiny_run, tmp_path, mon
 
 @pytest.mark.usefixtures("small_tiles")
 def test_the_scores_of_a_tile_are_freed_before_the_next_is_predicted(tiny_run, tmp_path, monkeypatch):
-    photo, model, seen = picture(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run), []
+    photo, model, seen = photograph(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run), []
     predict = model.method.predict
 
     def watched(image):
@@ -368,7 +368,7 @@ def test_the_scores_of_a_tile_are_freed_before_the_next_is_predicted(tiny_run, t
 
 @pytest.mark.usefixtures("small_tiles")
 def test_the_command_labels_a_large_image_and_keeps_scores_only_on_request(tiny_run, tmp_path):
-    photo = picture(tmp_path / "photo.png", size=(200, 150))
+    photo = photograph(tmp_path / "photo.png", size=(200, 150))
     done = call("predict", tiny_run, photo, "--out", tmp_path / "out", "--unknown")
     assert done.exit_code == 0, done.output
     assert written(tmp_path / "out") == {"photo.png", "photo_overlay.png", "photo_unknown.png", "classes.txt"}
@@ -386,13 +386,13 @@ def test_many_classes_make_smaller_tiles(tiny_run, tmp_path, monkeypatch):
     model = ipseg.load(tiny_run)
     predict = model.method.predict
     monkeypatch.setattr(model.method, "predict", lambda image: seen.append(image.shape) or predict(image))
-    model.predict(picture(tmp_path / "photo.png", size=(130, 100)))
+    model.predict(photograph(tmp_path / "photo.png", size=(130, 100)))
     assert len(seen) == 6
 
 
 def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_labeled(tiny_run, tmp_path, monkeypatch):
     for name, size in {"a": (100, 100), "b": (40, 40)}.items():
-        picture(tmp_path / "photos" / f"{name}.png", size=size)
+        photograph(tmp_path / "photos" / f"{name}.png", size=size)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
     assert "a.png is too large: at most 0 megapixels are read. Scale it down, or cut it up." in said
@@ -402,7 +402,7 @@ def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_label
 def test_an_image_that_pillow_warns_of_is_labeled_without_a_word_about_attacks(
     tiny_run, tmp_path, monkeypatch, recwarn
 ):
-    photo = picture(tmp_path / "photo.png", size=(70, 100))
+    photo = photograph(tmp_path / "photo.png", size=(70, 100))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     assert call("predict", tiny_run, photo, "--out", tmp_path / "out").exit_code == 0
     assert not [one for one in recwarn if one.category is Image.DecompressionBombWarning]
@@ -410,7 +410,7 @@ def test_an_image_that_pillow_warns_of_is_labeled_without_a_word_about_attacks(
 
 def test_scores_that_would_fill_the_memory_are_refused(tiny_run, tmp_path, monkeypatch):
     monkeypatch.setattr(predict_module, "SCORES", 1000)
-    photo = picture(tmp_path / "photo.png")
+    photo = photograph(tmp_path / "photo.png")
     said = fails("predict", tiny_run, photo, "--out", tmp_path / "out", "--probabilities")
     assert "--probabilities: the scores of" in said
     assert "Leave the option out" in said

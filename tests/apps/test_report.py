@@ -189,7 +189,7 @@ def test_the_command_writes_the_page_and_refuses_what_it_cannot_write(tiny_run, 
 def test_images_that_cannot_be_read_are_left_out_and_the_page_says_so(names_only, tmp_path):
     for folder in ("images", "masks"):
         for path in (tmp_path / "old" / folder).iterdir():
-            path.write_text("no picture")
+            path.write_text("no image")
     report([names_only], tmp_path / "a.html")
     assert "is not a readable" in (tmp_path / "a.html").read_text()
 

@@ -23,7 +23,7 @@ def opened(root) -> DatasetSplits:
     return FolderConfig(path=str(root)).build()
 
 
-# ---- pictures -------------------------------------------------------------------------------------------------------
+# ---- images -------------------------------------------------------------------------------------------------------
 
 
 def test_a_jpeg_that_is_cut_off_is_refused_by_name(tmp_path):
@@ -71,7 +71,7 @@ def test_a_sixteen_bit_photograph_is_turned_too(tmp_path):
 
 @pytest.mark.parametrize("orientation", range(10))
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_a_picture_is_turned_as_pillow_turns_it(tmp_path, suffix, orientation):
+def test_an_image_is_turned_as_pillow_turns_it(tmp_path, suffix, orientation):
     exif, path = Image.Exif(), tmp_path / f"turned.{suffix}"
     exif[0x0112] = orientation
     Image.fromarray(np.arange(18, dtype=np.uint8).reshape(2, 3, 3)).save(path, exif=exif)
@@ -79,7 +79,7 @@ def test_a_picture_is_turned_as_pillow_turns_it(tmp_path, suffix, orientation):
         assert (read_image(path) == np.asarray(ImageOps.exif_transpose(image))).all()
 
 
-def test_an_odd_tag_beside_the_orientation_spoils_no_picture(tmp_path):
+def test_an_odd_tag_beside_the_orientation_spoils_no_image(tmp_path):
     tags = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0) + struct.pack("<HHII", 0x011A, 7, 4, 0)  # XResolution, undefined
     Image.new("RGB", (3, 2)).save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x02\0" + tags + bytes(4))
     assert read_image(tmp_path / "odd.jpg").shape == (3, 2, 3)
@@ -192,7 +192,7 @@ def test_the_background_of_a_list_of_colors_may_be_written_as_other_tools_do(mak
 
 def test_a_color_that_is_not_in_the_list_is_named_with_its_place(make_folder_data):
     root = color_data(make_folder_data, "cow 64 128 0\n", [[BLACK, COW], [BLACK, SHEEP]])
-    with pytest.raises(UserError, match=r"picture_00\.png holds the color 128 64 0 \(#804000\) in row 1, column 1"):
+    with pytest.raises(UserError, match=r"image_00\.png holds the color 128 64 0 \(#804000\) in row 1, column 1"):
         opened(root).train.mask(0)
 
 
@@ -226,7 +226,7 @@ def test_names_may_have_spaces_points_and_any_letters(make_folder_data):
     root = make_folder_data(count=4)
     names = ["Kühe auf der Weide", "牛 1.2", "été", "#3"]
     for index, name in enumerate(names):
-        rename(root, f"picture_{index:02d}", name)
+        rename(root, f"image_{index:02d}", name)
     (root / "train.txt").write_text("\n".join(names[:3]) + "\n", encoding="utf-8")
     (root / "val.txt").write_text("#3\n", encoding="utf-8")
     splits = opened(root)
@@ -237,9 +237,9 @@ def test_names_may_have_spaces_points_and_any_letters(make_folder_data):
 @pytest.mark.parametrize(("file", "listed"), [("NFD", "NFC"), ("NFC", "NFD")])
 def test_a_letter_with_an_accent_is_one_letter_however_it_is_written(make_folder_data, file, listed):
     root = make_folder_data(count=4)
-    rename(root, "picture_00", unicodedata.normalize(file, "été"))
+    rename(root, "image_00", unicodedata.normalize(file, "été"))
     (root / "train.txt").write_text(unicodedata.normalize(listed, "été"), encoding="utf-8")
-    (root / "val.txt").write_text("picture_01")
+    (root / "val.txt").write_text("image_01")
     assert opened(root).train.image(0).shape == (48, 64, 3)
 
 
@@ -262,11 +262,11 @@ def test_suffixes_may_be_in_capitals_as_cameras_write_them(make_folder_data):
     assert not train.mask(train.names.index("IMG_0001")).any()
 
 
-def test_pictures_may_lie_in_folders_of_their_own(make_folder_data):
+def test_images_may_lie_in_folders_of_their_own(make_folder_data):
     root = make_folder_data(count=5)
     for folder in ("images", "masks", "saliency"):
         (root / folder / "farm").mkdir()
-    rename(root, "picture_00", "farm/cow")
+    rename(root, "image_00", "farm/cow")
     splits = opened(root)
     assert "farm/cow" in splits.train.names
     assert splits.train.image(splits.train.names.index("farm/cow")).shape == (48, 64, 3)
@@ -275,21 +275,21 @@ def test_pictures_may_lie_in_folders_of_their_own(make_folder_data):
 @pytest.mark.parametrize("folder", ["images", "masks"])
 def test_a_split_that_names_a_missing_file_is_refused_at_once(make_folder_data, folder):
     root = make_folder_data()
-    (root / "train.txt").write_text("picture_00\npicture_01\n")
-    (root / "val.txt").write_text("picture_02\n")
-    (root / folder / "picture_01.png").unlink()
-    with pytest.raises(UserError, match=rf"the split train: .*{folder}/picture_01 is missing"):
+    (root / "train.txt").write_text("image_00\nimage_01\n")
+    (root / "val.txt").write_text("image_02\n")
+    (root / folder / "image_01.png").unlink()
+    with pytest.raises(UserError, match=rf"the split train: .*{folder}/image_01 is missing"):
         opened(root)
 
 
-@pytest.mark.parametrize(("given", "bare"), [("picture_00.png", "picture_00"), ("farm/cow 1.2.PNG", "farm/cow 1.2")])
+@pytest.mark.parametrize(("given", "bare"), [("image_00.png", "image_00"), ("farm/cow 1.2.PNG", "farm/cow 1.2")])
 def test_a_list_that_names_files_is_told_to_leave_their_suffixes_out(make_folder_data, given, bare):
     root = make_folder_data()
     for folder in ("images", "masks", "saliency"):
         (root / folder / "farm").mkdir()
-    rename(root, "picture_01", "farm/cow 1.2")
-    (root / "train.txt").write_text(f"{given}\npicture_03.png\n")
-    (root / "val.txt").write_text("picture_02\n")
+    rename(root, "image_01", "farm/cow 1.2")
+    (root / "train.txt").write_text(f"{given}\nimage_03.png\n")
+    (root / "val.txt").write_text("image_02\n")
     with pytest.raises(
         UserError, match=rf"(?s)the split train: .*{given} is missing.* Write names without suffix: {bare}\..*Expected:"
     ) as e:
@@ -300,45 +300,45 @@ def test_a_list_that_names_files_is_told_to_leave_their_suffixes_out(make_folder
 
 def test_a_file_that_is_missing_with_and_without_its_suffix_is_missing(make_folder_data):
     root = make_folder_data()
-    (root / "train.txt").write_text("picture_77.png\n")
-    (root / "val.txt").write_text("picture_02\n")
-    with pytest.raises(UserError, match=r"images/picture_77\.png is missing \(looked for"):
+    (root / "train.txt").write_text("image_77.png\n")
+    (root / "val.txt").write_text("image_02\n")
+    with pytest.raises(UserError, match=r"images/image_77\.png is missing \(looked for"):
         opened(root)
 
 
 @pytest.mark.parametrize("given", ["train.txt", "val.txt"])
 def test_one_split_file_without_the_other_is_no_split(make_folder_data, given):
     root = make_folder_data()
-    (root / given).write_text("picture_00\n")
+    (root / given).write_text("image_00\n")
     with pytest.raises(UserError, match=r"train\.txt and val\.txt go together"):
         opened(root)
 
 
 def test_a_name_that_a_split_has_twice_is_refused(make_folder_data):
     root = make_folder_data()
-    (root / "train.txt").write_text("picture_00\npicture_01\npicture_00\n")
-    (root / "val.txt").write_text("picture_02\n")
-    with pytest.raises(UserError, match=r"train\.txt names picture_00 more than once"):
+    (root / "train.txt").write_text("image_00\nimage_01\nimage_00\n")
+    (root / "val.txt").write_text("image_02\n")
+    with pytest.raises(UserError, match=r"train\.txt names image_00 more than once"):
         opened(root)
 
 
-def test_two_pictures_of_one_name_are_refused(make_folder_data):
+def test_two_images_of_one_name_are_refused(make_folder_data):
     root = make_folder_data()
-    Image.new("RGB", (64, 48)).save(root / "images" / "picture_03.jpg")
-    with pytest.raises(UserError, match=r"images holds picture_03\.jpg and picture_03\.png: two files of one name"):
+    Image.new("RGB", (64, 48)).save(root / "images" / "image_03.jpg")
+    with pytest.raises(UserError, match=r"images holds image_03\.jpg and image_03\.png: two files of one name"):
         opened(root)
 
 
-def test_hidden_files_of_other_systems_are_no_pictures(make_folder_data):
+def test_hidden_files_of_other_systems_are_no_images(make_folder_data):
     root = make_folder_data()
-    (root / "masks" / "._picture_00.png").write_bytes(b"\0\5\x16\7")
+    (root / "masks" / "._image_00.png").write_bytes(b"\0\5\x16\7")
     assert len(opened(root).train.names) + len(opened(root).val.names) == 12
 
 
 # ---- links ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["images/picture_00.png", "masks/picture_00.png", "images", "classes.txt"])
+@pytest.mark.parametrize("what", ["images/image_00.png", "masks/image_00.png", "images", "classes.txt"])
 def test_a_link_out_of_the_tree_is_refused(make_folder_data, tmp_path, what):
     root = make_folder_data()
     outside = tmp_path / "outside"
@@ -370,7 +370,7 @@ def test_a_link_to_itself_is_refused_by_name(make_folder_data):
         opened(root)
 
 
-def test_a_link_to_another_folder_of_pictures_is_told_not_passed_over(make_folder_data):
+def test_a_link_to_another_folder_of_images_is_told_not_passed_over(make_folder_data):
     root = make_folder_data()
     (root / "more").mkdir()
     (root / "masks" / "more").symlink_to(root / "more", target_is_directory=True)

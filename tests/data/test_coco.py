@@ -44,7 +44,7 @@ def write_instances(root, part: str, things: list[dict], count: int = 2, **chang
 
 @pytest.fixture
 def coco(tmp_path):
-    """A car as large as the picture, and a cat on it; a picture of nothing."""
+    """A car as large as the image, and a cat on it; an image of nothing."""
     for part in ("train", "val"):
         write_instances(tmp_path, part, [thing(0, 17, box(1, 1, 4, 3)), thing(0, 3, WHOLE)])
     return tmp_path
@@ -90,7 +90,7 @@ def test_an_edited_json_is_read_again(coco):
 
 
 def test_a_json_that_changes_while_the_data_is_open_is_told_not_followed(coco):
-    """What its numbers stand for may be something else, and pictures may be gone."""
+    """What its numbers stand for may be something else, and images may be gone."""
     before = CocoConfig(path=str(coco)).build().train
     write_instances(coco, "train", [], categories=[{"id": 1, "name": "sheep"}, *CATEGORIES])
     with pytest.raises(UserError, match=r"instances_train2017\.json has changed since the data was opened\. Start"):
@@ -107,7 +107,7 @@ def test_a_reader_of_masks_travels_to_other_processes(coco):
     assert (reader(split.masks.path("000")) == split.mask(0)).all()
 
 
-def test_masks_need_no_pictures(coco):
+def test_masks_need_no_images(coco):
     for path in (coco / "train2017").iterdir():
         path.unlink()
     splits = CocoConfig(path=str(coco)).open()
@@ -296,7 +296,7 @@ def test_a_json_that_is_a_link_out_of_the_tree_is_refused(coco, tmp_path_factory
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_maps_lie_in_a_folder_for_each_folder_of_pictures(coco, tmp_path_factory, elsewhere):
+def test_maps_lie_in_a_folder_for_each_folder_of_images(coco, tmp_path_factory, elsewhere):
     maps = tmp_path_factory.mktemp("maps") if elsewhere else coco / "saliency_map"
     (maps / "train2017").mkdir(parents=True)
     for name in ("000", "001"):
@@ -326,7 +326,7 @@ def painted(things: list[dict], size: tuple[int, int]) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(5))
 def test_instances_lie_over_each_other_by_the_area_that_is_drawn_of_them(coco, seed):
     rng, things = np.random.default_rng(seed), []
-    for _ in range(40):  # triangles that reach out of the picture, and run lengths; many of the same size
+    for _ in range(40):  # triangles that reach out of the image, and run lengths; many of the same size
         polygon = [rng.integers(-2, 9, 6).tolist(), rng.integers(-2, 9, 8).tolist()][: rng.integers(1, 3)]
         start, length = rng.integers(0, HEIGHT * WIDTH - 9), rng.integers(1, 9)
         runs = {"size": [HEIGHT, WIDTH], "counts": [int(start), int(length), int(HEIGHT * WIDTH - start - length)]}
@@ -338,7 +338,7 @@ def test_instances_lie_over_each_other_by_the_area_that_is_drawn_of_them(coco, s
 
 
 def test_instances_are_drawn_one_at_a_time(coco):
-    """A picture from the air has thousands: all at once they would take gigabytes."""
+    """An image from the air has thousands: all at once they would take gigabytes."""
     side, count = 400, 50
     images = [{"id": 0, "file_name": "000.jpg", "height": side, "width": side}]
     write_instances(coco, "train", [thing(0, 17, box(i, i, i + 9, i + 9)) for i in range(count)], images=images)

@@ -1,4 +1,4 @@
-"""Held-out pictures: a fixed part, the same in every run, that nobody learns from."""
+"""Held-out images: a fixed part, the same in every run, that nobody learns from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipseg.training.recipe import make_recipe
 SPLITS = ScenesConfig(classes=4, size=(32, 32), train=60, val=5).build()
 
 
-def test_every_training_picture_is_either_learned_from_or_measured_on():
+def test_every_training_image_is_either_learned_from_or_measured_on():
     held = hold_out(SPLITS, 0.2)
     assert sorted([*held.train.names, *held.val.names]) == sorted(SPLITS.train.names)
     assert 4 <= len(held.val.names) <= 20
@@ -26,7 +26,7 @@ def test_a_larger_share_holds_what_a_smaller_one_held():
     assert set(hold_out(SPLITS, 0.1).val.names) < set(hold_out(SPLITS, 0.4).val.names)
 
 
-def test_pictures_keep_their_masks_maps_and_classes():
+def test_images_keep_their_masks_maps_and_classes():
     part = hold_out(SPLITS, 0.3).val
     for place, name in enumerate(part.names):
         index = list(SPLITS.train.names).index(name)

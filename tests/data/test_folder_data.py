@@ -1,4 +1,4 @@
-"""One's own pictures: what a folder must look like, and what is said when it does not."""
+"""One's own images: what a folder must look like, and what is said when it does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_folder_is_read_as_it_lies_there(make_folder_data):
     splits = opened(make_folder_data(count=10))
     assert splits.classes == ("red", "green", "blue")
     assert (len(splits.train.names), len(splits.val.names)) == (8, 2)
-    assert list(splits.val.names) == ["picture_04", "picture_09"]  # one in five, spread over the names
+    assert list(splits.val.names) == ["image_04", "image_09"]  # one in five, spread over the names
     for index, found in enumerate(splits.train.class_presence()):
         mask = splits.train.mask(index)
         assert found == {int(value) for value in np.unique(mask)} - {0}
@@ -38,13 +38,13 @@ def test_the_share_that_validates_is_the_one_asked_for(make_folder_data, share, 
     assert set(splits.train.names).isdisjoint(splits.val.names)
 
 
-def test_split_files_say_which_pictures_train_and_which_validate(make_folder_data):
+def test_split_files_say_which_images_train_and_which_validate(make_folder_data):
     root = make_folder_data()
-    (root / "train.txt").write_text("\ufeffpicture_03\n\npicture_01\n", encoding="utf-8")
-    (root / "val.txt").write_text("picture_00\n")
+    (root / "train.txt").write_text("\ufeffimage_03\n\nimage_01\n", encoding="utf-8")
+    (root / "val.txt").write_text("image_00\n")
     splits = opened(root)
-    assert list(splits.train.names) == ["picture_03", "picture_01"]
-    assert list(splits.val.names) == ["picture_00"]
+    assert list(splits.train.names) == ["image_03", "image_01"]
+    assert list(splits.val.names) == ["image_00"]
 
 
 @pytest.mark.parametrize("missing", ["images", "masks", "classes.txt", None])
@@ -56,12 +56,12 @@ def test_a_wrong_folder_is_answered_with_the_tree_that_is_expected(make_folder_d
         opened(root if missing else root / "nowhere")
 
 
-def test_a_folder_without_pictures_is_answered_with_the_tree(make_folder_data):
+def test_a_folder_without_images_is_answered_with_the_tree(make_folder_data):
     with pytest.raises(UserError, match=r"(?s)data/masks holds no \.png\. Expected"):
         opened(make_folder_data(count=0))
 
 
-def test_too_few_pictures_to_share_out_are_answered_with_what_to_do(make_folder_data):
+def test_too_few_images_to_share_out_are_answered_with_what_to_do(make_folder_data):
     root = make_folder_data(count=4)
     with pytest.raises(UserError, match=r"4 training and 0 validation images, with data\.val_share=0\.2"):
         opened(root)
@@ -98,7 +98,7 @@ def test_a_class_list_that_is_no_text_is_refused_by_name(make_folder_data):
 def test_names_in_split_files_must_stay_inside_the_folder(make_folder_data, name):
     root = make_folder_data()
     (root / "train.txt").write_text(name)
-    (root / "val.txt").write_text("picture_00")
+    (root / "val.txt").write_text("image_00")
     with pytest.raises(UserError, match="stay inside"):
         opened(root)
 
@@ -111,15 +111,15 @@ def first_view(root) -> StepDataset:
 
 def test_a_mask_with_a_value_beyond_the_classes_is_named_with_the_value(make_folder_data):
     root = make_folder_data()
-    Image.fromarray(np.full((48, 64), 7, dtype=np.uint8)).save(root / "masks" / "picture_00.png")
-    with pytest.raises(UserError, match=r"picture_00\.png holds the values \[7\].*0 to 3 and 255"):
+    Image.fromarray(np.full((48, 64), 7, dtype=np.uint8)).save(root / "masks" / "image_00.png")
+    with pytest.raises(UserError, match=r"image_00\.png holds the values \[7\].*0 to 3 and 255"):
         first_view(root)
 
 
 def test_a_mask_in_colors_is_refused(make_folder_data):
     root = make_folder_data()
-    Image.fromarray(np.zeros((48, 64, 3), dtype=np.uint8)).save(root / "masks" / "picture_00.png")
-    with pytest.raises(UserError, match=r"picture_00\.png has mode RGB; a mask has one byte a pixel"):
+    Image.fromarray(np.zeros((48, 64, 3), dtype=np.uint8)).save(root / "masks" / "image_00.png")
+    with pytest.raises(UserError, match=r"image_00\.png has mode RGB; a mask has one byte a pixel"):
         first_view(root)
 
 
@@ -127,20 +127,20 @@ def test_a_palette_mask_is_read_by_its_indices(make_folder_data):
     root = make_folder_data()
     mask = Image.fromarray(np.full((48, 64), 2, dtype=np.uint8), mode=None)
     mask.putpalette([0, 0, 0, 9, 9, 9, 200, 100, 50])
-    mask.save(root / "masks" / "picture_00.png")
+    mask.save(root / "masks" / "image_00.png")
     assert set(np.unique(opened(root).train.mask(0))) == {2}
 
 
 def test_an_image_and_a_mask_of_different_sizes_are_named(make_folder_data):
     root = make_folder_data()
-    Image.new("RGB", (30, 20)).save(root / "images" / "picture_00.png")
-    with pytest.raises(UserError, match="picture_00: its image 30x20, its mask 64x48"):
+    Image.new("RGB", (30, 20)).save(root / "images" / "image_00.png")
+    with pytest.raises(UserError, match="image_00: its image 30x20, its mask 64x48"):
         first_view(root).sample(0)
 
 
 def test_a_saliency_map_of_another_size_is_named(make_folder_data):
     root = make_folder_data()
-    Image.new("L", (30, 20)).save(root / "saliency" / "picture_00.png")
+    Image.new("L", (30, 20)).save(root / "saliency" / "image_00.png")
     with pytest.raises(UserError, match="its saliency map 30x20"):
         first_view(root).sample(0)
 
@@ -148,30 +148,30 @@ def test_a_saliency_map_of_another_size_is_named(make_folder_data):
 @pytest.mark.parametrize("kind", ["images", "masks"])
 def test_a_broken_file_is_named(make_folder_data, kind):
     root = make_folder_data()
-    path = root / kind / "picture_00.png"
+    path = root / kind / "image_00.png"
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
+    with pytest.raises(UserError, match=r"image_00\.png is not a readable"):
         first_view(root).sample(0)
-    path.write_text("this is no picture")
-    with pytest.raises(UserError, match=r"picture_00\.png is not a readable"):
+    path.write_text("this is no image")
+    with pytest.raises(UserError, match=r"image_00\.png is not a readable"):
         first_view(root).sample(0)
 
 
 def test_a_missing_image_is_named_with_the_suffixes_looked_for(make_folder_data):
     root = make_folder_data()
-    (root / "images" / "picture_00.png").unlink()
-    with pytest.raises(UserError, match=r"picture_00 is missing \(looked for .jpg"):
+    (root / "images" / "image_00.png").unlink()
+    with pytest.raises(UserError, match=r"image_00 is missing \(looked for .jpg"):
         first_view(root).sample(0)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])
-def test_pictures_of_every_mode_become_rgb(tmp_path, mode):
-    path = tmp_path / ("picture.tif" if mode == "CMYK" else "picture.png")
+def test_images_of_every_mode_become_rgb(tmp_path, mode):
+    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
     Image.new(mode, (5, 4)).save(path)
     assert read_image(path).shape == (4, 5, 3)
 
 
-def test_find_images_takes_files_and_the_pictures_of_folders(tmp_path):
+def test_find_images_takes_files_and_the_images_of_folders(tmp_path):
     (tmp_path / "some").mkdir()
     for name in ("b.png", "a.JPG", "notes.txt", "._b.png"):
         (tmp_path / "some" / name).touch()
@@ -203,7 +203,7 @@ def test_an_unknown_data_set_is_answered_with_the_nearest_one():
         data_config({"name": "scene"})
 
 
-def test_training_and_validation_scenes_are_never_the_same_picture():
+def test_training_and_validation_scenes_are_never_the_same_image():
     splits = data_config({"name": "scenes", "classes": 4, "size": [32, 32], "train": 6, "val": 6}).build()
     train, val = ([split.image(i).tobytes() for i in range(6)] for split in (splits.train, splits.val))
     assert not set(train) & set(val)

@@ -1,4 +1,4 @@
-"""What is kept in memory and what is read ahead changes when pictures are read, and nothing else."""
+"""What is kept in memory and what is read ahead changes when images are read, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.slow
 
 SPLITS = ScenesConfig(classes=4, size=(33, 47), train=14, val=1).build()  # 33 * 47 bits do not fill their last byte
 SCENARIO = ScenarioConfig(name="2-1").build("scenes", SPLITS.classes)
-A_PICTURE = 33 * 47 * 4 + (33 * 47 + 7) // 8
+AN_IMAGE = 33 * 47 * 4 + (33 * 47 + 7) // 8
 EVERYTHING = float("inf")
 
 
 class Counting:
-    """A split that notes which pictures are read, and in which threads."""
+    """A split that notes which images are read, and in which threads."""
 
     def __init__(self, split):
         self.split, self.names, self.read, self.threads = split, split.names, [], set()
@@ -72,7 +72,7 @@ def readers() -> list[str]:
 
 
 @pytest.mark.parametrize("oracle", [False, True])
-def test_a_kept_picture_is_the_picture(oracle):
+def test_a_kept_image_is_the_image(oracle):
     view = counting_view(oracle=oracle)
     kept = SampleCache(view, EVERYTHING)
     for position in [*range(len(view))] * 2:
@@ -84,7 +84,7 @@ def test_a_kept_picture_is_the_picture(oracle):
 
 def test_what_fits_is_read_once_and_the_rest_each_time():
     view = counting_view()
-    kept = SampleCache(view, 2 * A_PICTURE)
+    kept = SampleCache(view, 2 * AN_IMAGE)
     for position in [*range(4)] * 3:
         kept.sample(position)
     counts = [view.split.read.count(view.indices[position]) for position in range(4)]
@@ -100,7 +100,7 @@ def test_without_room_nothing_is_kept():
     assert len(view.split.read) == 3
 
 
-def test_pictures_take_at_most_half_of_the_memory(monkeypatch, tmp_path):
+def test_images_take_at_most_half_of_the_memory(monkeypatch, tmp_path):
     assert cache_limit(0) == 0
     assert cache_limit(1e9) < 1e9 * GIGABYTE
     (tmp_path / "max").write_text("1000000\n")
@@ -168,7 +168,7 @@ def test_ctrl_c_leaves_no_thread():
 # ---- batches ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [0, 3 * A_PICTURE, EVERYTHING])
+@pytest.mark.parametrize("keep", [0, 3 * AN_IMAGE, EVERYTHING])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("start", [0, 5])
 def test_batches_are_the_same_with_any_setting_from_any_start(keep, workers, start):
@@ -202,7 +202,7 @@ def test_preloaded_images_make_the_same_batches_and_too_many_are_not_preloaded(m
     monkeypatch.setattr("ipseg.data.loader.CHUNK", 4)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 1 << 30))
     plain, loader = make_loader(counting_view()), make_loader(counting_view())
-    assert loader.samples._preload(A_PICTURE) is None
+    assert loader.samples._preload(AN_IMAGE) is None
     loader.samples.preloaded = loader.samples._preload(EVERYTHING)
     for way in ("one_pass", "unaugmented"):
         for ours, theirs in zip(getattr(loader, way)(), getattr(plain, way)(), strict=True):
@@ -215,7 +215,7 @@ def test_preloaded_images_make_the_same_batches_and_too_many_are_not_preloaded(m
 
 @pytest.fixture
 def settings(tiny_settings, make_folder_data):
-    """A short run on pictures in files."""
+    """A short run on images in files."""
     tiny_settings["data"] = {"name": "folder", "path": str(make_folder_data())}
     tiny_settings["scenario"] = {"name": "2-1"}
     tiny_settings["training"] |= {"epochs": 2}
@@ -253,16 +253,16 @@ def test_a_run_goes_on_with_other_settings_of_loading(settings, tmp_path, monkey
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_broken_picture_ends_a_run_with_its_name(settings, tmp_path, workers):
-    image = tmp_path / "data" / "images" / "picture_04.png"
+def test_a_broken_image_ends_a_run_with_its_name(settings, tmp_path, workers):
+    image = tmp_path / "data" / "images" / "image_04.png"
     image.write_bytes(image.read_bytes()[:200])
-    with pytest.raises(UserError, match=r"picture_04\.png is not a readable image"):
+    with pytest.raises(UserError, match=r"image_04\.png is not a readable image"):
         run(with_training(settings, workers=workers), tmp_path / "run", quiet=True)
     assert not readers()
 
 
-def test_kept_pictures_go_with_their_step(settings, tmp_path, monkeypatch):
-    """Else a run of many steps would keep the pictures of all of them."""
+def test_kept_images_go_with_their_step(settings, tmp_path, monkeypatch):
+    """Else a run of many steps would keep the images of all of them."""
     kept: list[weakref.ref[SampleCache]] = []
 
     def noted(method, loader, *arguments, **options):

@@ -136,7 +136,7 @@ def test_sizes_are_kept_too(masks, read):
 
 
 def test_a_broken_mask_is_named_and_the_others_are_kept(masks, read):
-    masks[1].write_text("this is no picture")
+    masks[1].write_text("this is no image")
     with pytest.raises(UserError, match=r"1\.png is not a readable mask"):
         class_presence_of(masks, read)
     read.reads()

@@ -72,7 +72,7 @@ def test_a_memory_smaller_than_the_number_of_classes_holds_as_many_of_these_as_i
         assert len(chosen) == len({exemplar.classes for exemplar in chosen}) == 4
 
 
-def test_another_seed_chooses_other_pictures():
+def test_another_seed_chooses_other_images():
     pool = [Exemplar(f"{i:03d}", ("ant",), 0) for i in range(50)]
     chosen = {
         tuple(e.name for e in select_exemplars(pool, ["ant"], 5, np.random.default_rng(seed))) for seed in range(5)
@@ -84,7 +84,7 @@ def view(step: int) -> StepDataset:
     return StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[step])
 
 
-def nothing_else(_picture) -> list[str]:
+def nothing_else(_image) -> list[str]:
     return []
 
 
@@ -104,12 +104,12 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     ]
     for index, exemplar in enumerate(loaded.exemplars):
         at = SPLITS.train.names.index(exemplar.name)
-        picture = loaded.sample(index)
-        assert np.array_equal(picture.image, SPLITS.train.image(at))
-        assert np.array_equal(picture.salient, SPLITS.train.saliency(at))
-        assert picture.stored.tolist() == [name in exemplar.classes for name in memory.order]
-        assert not picture.labels.any()  # its annotation is gone
-        assert picture.full is None
+        sample = loaded.sample(index)
+        assert np.array_equal(sample.image, SPLITS.train.image(at))
+        assert np.array_equal(sample.salient, SPLITS.train.saliency(at))
+        assert sample.stored.tolist() == [name in exemplar.classes for name in memory.order]
+        assert not sample.labels.any()  # its annotation is gone
+        assert sample.full is None
 
 
 def test_the_step_s_own_classes_come_from_its_annotations_and_older_ones_from_the_model(tmp_path):
@@ -129,7 +129,7 @@ def test_the_step_s_own_classes_come_from_its_annotations_and_older_ones_from_th
             assert set(exemplar.annotated) == set(own[exemplar.name])
 
 
-def test_a_picture_that_a_later_step_shows_again_gets_the_new_class_and_is_kept_once(tmp_path):
+def test_an_image_that_a_later_step_shows_again_gets_the_new_class_and_is_kept_once(tmp_path):
     kept(tmp_path, size=16)
     loaded = load_memory(tmp_path, SPLITS.train)
     again = {view(1).name(i) for i in range(len(view(1)))} & {exemplar.name for exemplar in loaded.exemplars}
@@ -180,13 +180,13 @@ def test_copies_work_after_the_data_is_gone(tmp_path, make_folder_data):
     assert all(np.array_equal(loaded.sample(i).image, image) for i, image in enumerate(images))
 
 
-def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_path):
-    """The first picture comes again under its name, another one has the name of the second, the third stays alone."""
+def test_a_memory_that_moves_renames_only_what_another_image_is_called(tmp_path):
+    """The first image comes again under its name, another one has the name of the second, the third stays alone."""
     kept(tmp_path / "here", size=3)
     memory = load_memory(tmp_path / "here", SPLITS.train)
     first, second, third = (exemplar.name for exemplar in memory.exemplars)
     coming = Subset(SPLITS.train, [SPLITS.train.names.index(name) for name in (first, third)])
-    coming.names = [first, second]  # the third picture is called as the second was
+    coming.names = [first, second]  # the third image is called as the second was
     move_memory(memory, tmp_path / "there", [coming, SPLITS.val])
     moved = load_memory(tmp_path / "there", EmptyDataset())
     assert [exemplar.name for exemplar in moved.exemplars] == [first, f"old/{second}", third]
@@ -196,8 +196,8 @@ def test_a_memory_that_moves_renames_only_what_another_picture_is_called(tmp_pat
 
 
 @pytest.mark.parametrize("first", ["train", "val"])
-def test_a_name_is_kept_only_if_no_split_calls_another_picture_so(tmp_path, first):
-    """COCO and ADE have pictures of equal names in train and in val."""
+def test_a_name_is_kept_only_if_no_split_calls_another_image_so(tmp_path, first):
+    """COCO and ADE have images of equal names in train and in val."""
     kept(tmp_path / "here", size=2)
     memory = load_memory(tmp_path / "here", SPLITS.train)
     own, other = (exemplar.name for exemplar in memory.exemplars)
@@ -209,7 +209,7 @@ def test_a_name_is_kept_only_if_no_split_calls_another_picture_so(tmp_path, firs
     assert [e.name for e in load_memory(tmp_path / "twice", EmptyDataset()).exemplars] == [own, other]
 
 
-def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
+def test_a_new_name_is_never_that_of_another_remembered_image(tmp_path):
     kept(tmp_path / "here", size=2, store="copy")
     here = load_memory(tmp_path / "here", EmptyDataset())
     old = [replace(here.exemplars[0], name="a"), replace(here.exemplars[1], name="old/a")]
@@ -219,13 +219,13 @@ def test_a_new_name_is_never_that_of_another_remembered_picture(tmp_path):
             path.parent.mkdir(exist_ok=True)
             (tmp_path / "here" / kind / f"{exemplar.name}.png").rename(path)
     coming = Subset(SPLITS.train, [SPLITS.train.names.index(exemplar.name) for exemplar in here.exemplars])
-    coming.names = ["old/a", "a"]  # the other way round: both are other pictures
+    coming.names = ["old/a", "a"]  # the other way round: both are other images
     move_memory(ReplayMemory(old, EmptyDataset(), here.order), tmp_path / "there", [coming])
     moved = load_memory(tmp_path / "there", EmptyDataset())
     assert [exemplar.name for exemplar in moved.exemplars] == ["old/old/a", "old/old/old/a"]
 
 
-def test_a_picture_that_is_gone_is_named(tmp_path):
+def test_an_image_that_is_gone_is_named(tmp_path):
     kept(tmp_path)
     other = ScenesConfig(classes=4, size=(40, 48), train=1, val=1).build()
     memory = load_memory(tmp_path, other.train)
@@ -234,7 +234,7 @@ def test_a_picture_that_is_gone_is_named(tmp_path):
         memory.sample(lost)
 
 
-def test_a_picture_that_has_another_size_now_is_named(tmp_path):
+def test_an_image_that_has_another_size_now_is_named(tmp_path):
     memory = kept(tmp_path)
     other = ScenesConfig(classes=4, size=(64, 64), train=16, val=1, seed=57).build()
     with pytest.raises(UserError, match=f"{memory.exemplars[0].name} is no longer of the size"):

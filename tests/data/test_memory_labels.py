@@ -1,4 +1,4 @@
-"""Labels of replayed pictures: what `mem_labels` lets them hold, in the indices that their classes have for ever."""
+"""Labels of replayed images: what `mem_labels` lets them hold, in the indices that their classes have for ever."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def view(step: int) -> StepDataset:
 
 @pytest.fixture
 def after_two_steps(tmp_path) -> ReplayMemory:
-    """Pictures of the base step, and of step 1."""
+    """Images of the base step, and of step 1."""
     memory, config = ReplayMemory([], SPLITS.train, ()), MemoryConfig(size=30)
     for step in (0, 1):
         kept = update_memory(memory, view(step), config, 0, lambda _: [])
@@ -54,11 +54,11 @@ def showing(memory: ReplayMemory, *policy: Any) -> ReplayMemory:
 
 
 def truth(name: str) -> np.ndarray:
-    """Learned indices of all classes of a picture."""
+    """Learned indices of all classes of an image."""
     return SCENARIO.evaluation_table(SCENARIO.steps[-1])[SPLITS.train.mask(SPLITS.train.names.index(name))]
 
 
-def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_steps):
+def test_sampled_labels_are_those_of_the_step_that_stored_the_image(after_two_steps):
     memory, met = after_two_steps, set()
     memory = showing(memory, "sampled", view(2))
     for index, exemplar in enumerate(memory.exemplars):
@@ -72,7 +72,7 @@ def test_sampled_labels_are_those_of_the_step_that_stored_the_picture(after_two_
     )  # and later classes are there, unseen
 
 
-def test_annotated_labels_grow_with_every_step_that_shows_the_picture_again(tmp_path):
+def test_annotated_labels_grow_with_every_step_that_shows_the_image_again(tmp_path):
     memory, config = ReplayMemory([], SPLITS.train, ()), MemoryConfig(size=30)
     for step in (0, 1, 2):
         memory = showing(memory, "annotated", view(step))
@@ -93,7 +93,7 @@ def names_of(step: int) -> set[str]:
     return {view(step).name(i) for i in range(len(view(step)))}
 
 
-def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_picture(after_two_steps):
+def test_current_labels_are_those_of_the_step_that_runs_where_it_shows_the_image(after_two_steps):
     memory, shown = after_two_steps, {view(2).name(i) for i in range(len(view(2)))}
     memory = showing(memory, "current", view(2))
     met = False
@@ -126,12 +126,12 @@ def test_a_batch_replays_labels_at_their_own_index_however_many_steps_later(afte
     assert set(batch.inputs.labels[:1].unique().tolist()) <= {0, 4, 255}
     replayed = batch.inputs.labels[batch.num_new :]
     assert {1, 2} <= set(replayed.unique().tolist()) <= {0, 1, 2, 255}
-    inside = [set(picture.unique().tolist()) - {0, 255} for picture in replayed]
+    inside = [set(image.unique().tolist()) - {0, 255} for image in replayed]
     assert all(len(classes) <= 1 for classes in inside)  # one class a step: never of two steps at once
 
 
 def test_ipseg_sees_new_classes_in_replayed_images_that_the_step_shows_again(after_two_steps):
-    """Or the posterior would be taught, of one and the same picture, that they are there and that they are not."""
+    """Or the posterior would be taught, of one and the same image, that they are there and that they are not."""
     after_two_steps = showing(after_two_steps, method_config({"name": "ipseg"}).replayed_labels, view(2))
     plan = BatchPlan(1, num_replay_images=12, num_posterior=1)
     loader = BatchLoader(
@@ -170,7 +170,7 @@ def test_labels_of_another_size_are_refused(after_two_steps):
 
 
 def test_what_was_not_labeled_when_it_was_stored_stays_so(after_two_steps, tmp_path):
-    """A later step may label pixels as its class that the step which stored the picture was told to leave out."""
+    """A later step may label pixels as its class that the step which stored the image was told to leave out."""
     shown = [i for i, exemplar in enumerate(after_two_steps.exemplars) if exemplar.name in names_of(2)]
     index = next(i for i in shown if (truth(after_two_steps.exemplars[i].name) == 3).any())
     exemplar = after_two_steps.exemplars[index]
@@ -186,7 +186,7 @@ def test_what_was_not_labeled_when_it_was_stored_stays_so(after_two_steps, tmp_p
 
 @pytest.fixture
 def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
-    """A memory with copies of pictures that the data has in another size now, and the next step's view of these."""
+    """A memory with copies of images that the data has in another size now, and the next step's view of these."""
     scenario, views = ScenarioConfig(name="1-1").build("folder", ("red", "green", "blue")), []
     for name, step, size in (("before", 0, (48, 64)), ("after", 1, (24, 32))):
         train = FolderConfig(path=str(make_folder_data(name, size=size))).build().train
@@ -198,7 +198,7 @@ def resized(make_folder_data, tmp_path) -> tuple[ReplayMemory, StepDataset]:
 
 
 @pytest.mark.parametrize("labels", ["annotated", "current", "oracle"])
-def test_a_copy_of_a_picture_that_the_data_has_in_another_size_now_is_named(resized, labels):
+def test_a_copy_of_an_image_that_the_data_has_in_another_size_now_is_named(resized, labels):
     memory, now = resized
     names = {now.name(i) for i in range(len(now))}
     index = next(i for i, exemplar in enumerate(memory.exemplars) if exemplar.name in names)

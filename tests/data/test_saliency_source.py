@@ -69,12 +69,12 @@ def test_maps_that_are_asked_for_and_not_there_are_answered_with_the_ways_out(ma
 
 def test_a_map_that_is_missing_among_others_is_said_before_anything_is_learned(make_folder_data):
     root = make_folder_data()
-    (root / "saliency" / "picture_02.png").unlink()
-    with pytest.raises(UserError, match=r"picture_02\.png is missing \(1 of 10 saliency maps are\)"):
+    (root / "saliency" / "image_02.png").unlink()
+    with pytest.raises(UserError, match=r"image_02\.png is missing \(1 of 10 saliency maps are\)"):
         opened(root)
 
 
-def test_a_map_of_a_validation_picture_is_missed_only_by_who_asks_for_it(make_folder_data):
+def test_a_map_of_a_validation_image_is_missed_only_by_who_asks_for_it(make_folder_data):
     root = make_folder_data()
     splits = opened(root)
     (root / "saliency" / f"{splits.val.names[0]}.png").unlink()
@@ -85,8 +85,8 @@ def test_a_map_of_a_validation_picture_is_missed_only_by_who_asks_for_it(make_fo
 def test_maps_that_are_links_out_of_the_data_are_refused(make_folder_data, tmp_path):
     root = make_folder_data()
     Image.new("1", (64, 48)).save(tmp_path / "secret.png")
-    (root / "saliency" / "picture_02.png").unlink()
-    (root / "saliency" / "picture_02.png").symlink_to(tmp_path / "secret.png")
+    (root / "saliency" / "image_02.png").unlink()
+    (root / "saliency" / "image_02.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(UserError, match="outside of"):
         opened(root)
 
@@ -113,8 +113,8 @@ def test_a_map_stands_out_where_any_color_is_not_zero_whatever_its_mode(make_fol
     if mode == "P":
         written = gray.copy()
         written.putpalette([7] * 768)  # its indices count
-    written.save(root / "saliency" / "picture_00.png")
-    with Image.open(root / "saliency" / "picture_00.png") as file:
+    written.save(root / "saliency" / "image_00.png")
+    with Image.open(root / "saliency" / "image_00.png") as file:
         assert file.mode == mode
     assert np.array_equal(opened(root).train.saliency(0), VALUES > 0)
 
@@ -123,23 +123,23 @@ def test_a_map_stands_out_where_any_color_is_not_zero_whatever_its_mode(make_fol
 def test_each_color_of_a_map_counts_and_its_transparency_does_not(make_folder_data, channel, counts):
     root, pixels = make_folder_data(), np.zeros((1, 2, 4), dtype=np.uint8)
     pixels[0, 1, channel] = 1
-    Image.fromarray(pixels).save(root / "saliency" / "picture_00.png")
+    Image.fromarray(pixels).save(root / "saliency" / "image_00.png")
     assert opened(root).train.saliency(0).tolist() == [[False, counts]]
 
 
 @pytest.mark.parametrize(("dtype", "mode"), [(np.uint16, "I;16"), (np.float32, "F")])
 def test_a_map_of_more_than_bytes_is_refused_as_a_map(make_folder_data, dtype, mode):
-    path = make_folder_data() / "saliency" / "picture_00.png"
+    path = make_folder_data() / "saliency" / "image_00.png"
     Image.fromarray(VALUES.astype(dtype)).save(path, format="TIFF" if mode == "F" else "PNG")
-    with pytest.raises(UserError, match=rf"picture_00\.png has mode {mode}; a saliency map has .*8 bits") as caught:
+    with pytest.raises(UserError, match=rf"image_00\.png has mode {mode}; a saliency map has .*8 bits") as caught:
         opened(path.parents[1]).train.saliency(0)
     assert "class" not in str(caught.value)
 
 
 def test_a_map_that_cannot_be_read_or_is_a_jpeg_is_named(make_folder_data):
-    path = make_folder_data() / "saliency" / "picture_00.png"
+    path = make_folder_data() / "saliency" / "image_00.png"
     path.write_text("no map")
-    with pytest.raises(UserError, match=r"picture_00\.png is not a readable saliency map"):
+    with pytest.raises(UserError, match=r"image_00\.png is not a readable saliency map"):
         opened(path.parents[1]).train.saliency(0)
     Image.new("L", (64, 48)).save(path, format="JPEG")
     with pytest.raises(UserError, match="is a JPEG, which mixes the values of neighbors"):

@@ -24,7 +24,7 @@ SCENARIO = ScenarioConfig(name="2-1").build("scenes", SPLITS.classes)
 
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory) -> ReplayMemory:
-    """Four remembered pictures of the base step."""
+    """Four remembered images of the base step."""
     view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[0])
     exemplars = [Exemplar(view.name(i), view.classes_in(i), 0) for i in range(4)]
     folder = tmp_path_factory.mktemp("memory")
@@ -103,16 +103,16 @@ def test_a_batch_is_made_up_as_planned(memory):
     assert batch.inputs.stored.shape[1] == len(SCENARIO.steps[1].seen)
 
 
-def test_whole_pictures_from_memory_are_not_cropped(memory):
+def test_whole_images_from_memory_are_not_cropped(memory):
     for iteration in range(4):
         wholes = loader_of(memory)[iteration].replay_images
         height, width = (wholes.boxes[:, 2:] - wholes.boxes[:, :2]).unbind(1)
         assert torch.allclose(height * 48, width * 32, rtol=1e-3)  # 32 x 48 keeps its shape: nothing is cut off
 
 
-def test_whole_pictures_from_memory_come_in_many_sizes_and_never_larger_than_fits(memory):
+def test_whole_images_from_memory_come_in_many_sizes_and_never_larger_than_fits(memory):
     """Few are remembered and each is seen often: always alike, the network would know them by heart."""
-    largest = 32 * 32 / 48  # as high as a picture of 32 x 48 is on a canvas of 32 x 32
+    largest = 32 * 32 / 48  # as high as an image of 32 x 48 is on a canvas of 32 x 32
     heights = torch.cat([loader_of(memory)[iteration].replay_images.boxes for iteration in range(20)])
     heights = heights[:, 2] - heights[:, 0]
     assert heights.max() <= largest + 1e-3
@@ -128,7 +128,7 @@ def test_a_memory_smaller_than_its_share_is_drawn_from_more_than_once(memory):
     assert len(loader_of(memory, plan=BatchPlan(1, num_replayed=7))[0].inputs) == 8
 
 
-@pytest.mark.parametrize("processes", [2, 3, 7])  # 7: each has one picture, be it current or replayed
+@pytest.mark.parametrize("processes", [2, 3, 7])  # 7: each has one image, be it current or replayed
 def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, processes):
     plan = BatchPlan(4, num_replayed=3, num_replay_images=7, num_posterior=2)
     view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[1])
@@ -146,8 +146,8 @@ def test_the_shares_of_several_processes_make_up_the_batch_of_one(memory, proces
         assert torch.equal(share.replay_images.labels, whole.replay_images.labels[rank::processes])
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])  # 4: one has no current picture in a batch
-def test_pictures_come_once_each_and_whole(memory, processes):
+@pytest.mark.parametrize("processes", [1, 2, 4])  # 4: one has no current image in a batch
+def test_images_come_once_each_and_whole(memory, processes):
     view = StepDataset(SPLITS.train, SCENARIO, SCENARIO.steps[1])
     shown = []
     for rank in range(processes):
@@ -163,6 +163,6 @@ def test_pictures_come_once_each_and_whole(memory, processes):
     assert Counter(image.numpy().tobytes() for image in shown) == expected
 
 
-def test_a_picture_larger_than_the_canvas_is_shrunk(memory):
+def test_an_image_larger_than_the_canvas_is_shrunk(memory):
     batch = next(loader_of(memory).unaugmented())
     assert torch.allclose(batch.inputs.boxes[0], torch.tensor([0.0, 0.0, 32 * 2 / 3, 32.0]))

@@ -16,11 +16,11 @@ CLASSES = ("ant", "bee", "cat", "dog", "emu")
 
 
 class Masks:
-    """A split whose pictures are nothing but their masks."""
+    """A split whose images are nothing but their masks."""
 
     def __init__(self, masks: list[np.ndarray]) -> None:
         self.masks = masks
-        self.names = [f"picture {index}" for index in range(len(masks))]
+        self.names = [f"image {index}" for index in range(len(masks))]
 
     def image(self, index: int) -> np.ndarray:
         return np.repeat(self.masks[index][..., None], 3, axis=2)
@@ -65,13 +65,13 @@ def test_a_step_sees_no_class_but_its_own(scenario, masks):
             continue
         own = {1 + scenario.order.index(name): scenario.data_classes.index(name) + 1 for name in step.new}
         for position in range(len(view)):
-            picture, mask = view.sample(position), split.mask(view.indices[position])
-            assert set(np.unique(picture.labels)) <= {0, 255, *own}
+            sample, mask = view.sample(position), split.mask(view.indices[position])
+            assert set(np.unique(sample.labels)) <= {0, 255, *own}
             for label, value in own.items():
-                assert np.array_equal(picture.labels == label, mask == value)
-            assert np.array_equal(picture.labels == 255, mask == 255)
-            assert picture.full is None
-            assert picture.stored is None
+                assert np.array_equal(sample.labels == label, mask == value)
+            assert np.array_equal(sample.labels == 255, mask == 255)
+            assert sample.full is None
+            assert sample.stored is None
             assert set(view.classes_in(position)) == {name for name in step.new if _holds(mask, name)}
             assert view.classes_in(position)
             if scenario.setting == "disjoint":
@@ -97,7 +97,7 @@ def test_old_classes_are_shown_only_to_an_oracle_and_future_ones_to_nobody():
     assert oracle.sample(0).full.tolist() == [[1, 3, 0, 0, 255]]
 
 
-def test_a_step_without_pictures_says_which_classes_it_looked_for():
+def test_a_step_without_images_says_which_classes_it_looked_for():
     scenario = ScenarioConfig(name="4-1").build("toy", CLASSES)
     with pytest.raises(UserError, match=r"step 1 of toy/4-1 \(overlap\) has no image: none of the 1 .* holds emu\."):
         StepDataset(Masks([one(1, 2)]), scenario, scenario.steps[1])
@@ -114,6 +114,6 @@ def test_an_image_and_a_mask_of_different_sizes_are_named():
     scenario = ScenarioConfig(name="joint").build("toy", CLASSES)
     view = StepDataset(Wrong([one(1, 2)]), scenario, scenario.steps[0])
     with pytest.raises(
-        UserError, match="picture 0: its image 7x4, its mask 2x1, its saliency map 2x1; they must be equal"
+        UserError, match="image 0: its image 7x4, its mask 2x1, its saliency map 2x1; they must be equal"
     ):
         view.sample(0)

@@ -1,4 +1,4 @@
-"""Scale, crop and flip: image, labels and saliency go together, and what is not the picture is padding."""
+"""Scale, crop and flip: image, labels and saliency go together, and what is not the image is padding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipseg.models.boxes import inside
 CPU = torch.device("cpu")
 
 
-def picture(height: int, width: int, seed: int = 0) -> Sample:
+def sample(height: int, width: int, seed: int = 0) -> Sample:
     """Noise; labels 0 to 4 and 255."""
     rng = np.random.default_rng(seed)
     labels = rng.choice(np.array([0, 1, 2, 3, 4, 255], dtype=np.uint8), (height, width))
@@ -30,33 +30,33 @@ def telling(height: int, width: int, square: tuple[int, int, int]) -> Sample:
     return Sample(np.repeat((labels > 0)[..., None] * np.uint8(255), 3, axis=2), labels, labels > 0)
 
 
-def lay(pictures: list[Sample], transforms: list[CropTransform], canvas: tuple[int, int]) -> Batch:
-    return apply_transform(pack(pictures, 3, CPU), range(len(pictures)), transforms, canvas)
+def lay(samples: list[Sample], transforms: list[CropTransform], canvas: tuple[int, int]) -> Batch:
+    return apply_transform(pack(samples, 3, CPU), range(len(samples)), transforms, canvas)
 
 
-def test_laid_down_as_it_is_a_picture_comes_back_unchanged():
-    given_one, batch = picture(20, 30), lay([picture(20, 30)], [CropTransform(1, 0, 0, flip=False)], (20, 30))
+def test_laid_down_as_it_is_an_image_comes_back_unchanged():
+    given_one, batch = sample(20, 30), lay([sample(20, 30)], [CropTransform(1, 0, 0, flip=False)], (20, 30))
     assert torch.equal((batch.images[0] * 255).round().byte().permute(1, 2, 0), torch.from_numpy(given_one.image))
     assert np.array_equal(batch.labels[0], given_one.labels)
     assert np.array_equal(batch.salient[0], given_one.salient)
     assert batch.boxes.tolist() == [[0, 0, 20, 30]]
 
 
-def test_beyond_the_picture_lies_padding_that_is_ignored_black_and_outside_the_box():
-    batch = lay([picture(10, 12)], [CropTransform(1, -3, -2, flip=False)], (20, 20))
+def test_beyond_the_image_lies_padding_that_is_ignored_black_and_outside_the_box():
+    batch = lay([sample(10, 12)], [CropTransform(1, -3, -2, flip=False)], (20, 20))
     shown = inside(batch.boxes, (20, 20))[0]
     assert batch.boxes.tolist() == [[3, 2, 13, 14]]
     assert (batch.labels[0][~shown] == 255).all()
     assert not batch.salient[0][~shown].any()
     assert not batch.images[0][:, ~shown].any()
-    assert np.array_equal(batch.labels[0, 3:13, 2:14], picture(10, 12).labels)
+    assert np.array_equal(batch.labels[0, 3:13, 2:14], sample(10, 12).labels)
 
 
-def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other():
-    pictures = [picture(10, 12, 1), picture(16, 5, 2)]
+def test_images_of_different_sizes_share_a_batch_without_touching_each_other():
+    samples = [sample(10, 12, 1), sample(16, 5, 2)]
     still = CropTransform(1, 0, 0, flip=False)
-    together = lay(pictures, [still, still], (16, 16))
-    for row, each in enumerate(pictures):
+    together = lay(samples, [still, still], (16, 16))
+    for row, each in enumerate(samples):
         alone = lay([each], [still], (16, 16))
         assert torch.allclose(together.images[row], alone.images[0], atol=1e-6)
         assert torch.equal(together.labels[row], alone.labels[0])
@@ -65,18 +65,18 @@ def test_pictures_of_different_sizes_share_a_batch_without_touching_each_other()
 
 @pytest.mark.parametrize("resize", ["crop", "full", "shrink"])
 @given(st.sampled_from([(8, 600), (1, 400), (400, 1), (1, 1)]), st.integers(0, 2**16))
-def test_no_picture_is_so_thin_that_nothing_of_it_is_seen(resize, size, seed):
+def test_no_image_is_so_thin_that_nothing_of_it_is_seen(resize, size, seed):
     params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True, resize=resize)
-    batch = lay([picture(*size)], [params.transform(size, (64, 64))], (64, 64))
+    batch = lay([sample(*size)], [params.transform(size, (64, 64))], (64, 64))
     assert inside(batch.boxes, (64, 64)).any()
 
 
 @pytest.mark.parametrize(("top", "left"), [(0, 0), (-4, -5), (3, 6)])
 def test_a_flip_mirrors_image_labels_and_saliency_alike_and_the_box_stays(top, left):
-    still, mirrored = (lay([picture(16, 20)], [CropTransform(1, top, left, flip=f)], (24, 32)) for f in (False, True))
+    still, mirrored = (lay([sample(16, 20)], [CropTransform(1, top, left, flip=f)], (24, 32)) for f in (False, True))
     assert torch.equal(still.boxes, mirrored.boxes)
     first, last = int(still.boxes[0, 1]), int(still.boxes[0, 3])
-    back = lay([_flipped(picture(16, 20))], [CropTransform(1, top, left, flip=False)], (24, 32))
+    back = lay([_flipped(sample(16, 20))], [CropTransform(1, top, left, flip=False)], (24, 32))
     if left <= 0:  # the whole width is shown
         columns = slice(first, last)
         assert torch.equal(mirrored.labels[..., columns], still.labels[..., columns].flip(-1))
@@ -115,10 +115,10 @@ def test_image_labels_and_saliency_stay_aligned_under_any_random_crop(seed, heig
 
 
 @given(seed=st.integers(0, 10_000), height=st.integers(4, 90), width=st.integers(4, 90))
-def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width):
+def test_a_random_crop_shows_as_much_of_the_image_as_fits(seed, height, width):
     params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 2.0), flip=False)
     transform = params.transform((height, width), (32, 32))
-    batch = lay([picture(height, width)], [transform], (32, 32))
+    batch = lay([sample(height, width)], [transform], (32, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
     assert 0.5 <= transform.scale <= 2
     assert bottom - top == pytest.approx(min(32, height * transform.scale), abs=1e-3)
@@ -126,19 +126,19 @@ def test_a_random_crop_shows_as_much_of_the_picture_as_fits(seed, height, width)
 
 
 @given(seed=st.integers(0, 99), height=st.integers(2, 90), width=st.integers(2, 90))
-def test_a_whole_picture_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorter_side(seed, height, width):
+def test_a_whole_image_is_shown_uncropped_if_that_leaves_a_pixel_of_its_shorter_side(seed, height, width):
     assume(0.5 * min(48 / height, 32 / width) * min(height, width) >= 1)
     params = AugmentParams.draw(np.random.default_rng(seed), (0.5, 1.0), flip=True, resize="full")
     transform = params.transform((height, width), (48, 32))
-    batch = lay([picture(height, width)], [transform], (48, 32))
+    batch = lay([sample(height, width)], [transform], (48, 32))
     top, left, bottom, right = batch.boxes[0].tolist()
     assert bottom - top == pytest.approx(height * transform.scale, abs=1e-3)
     assert right - left == pytest.approx(width * transform.scale, abs=1e-3)
     assert 0.5 - 1e-4 <= max((bottom - top) / 48, (right - left) / 32) <= 1 + 1e-4
 
 
-def test_stored_labels_and_oracle_labels_travel_with_their_picture():
-    plain = picture(8, 8)
+def test_stored_labels_and_oracle_labels_travel_with_their_image():
+    plain = sample(8, 8)
     remembered = Sample(plain.image, plain.labels, plain.salient, stored=np.array([True, False]))
     still = CropTransform(1, 0, 0, flip=False)
     batch = lay([plain, remembered], [still, still], (8, 8))
@@ -151,19 +151,19 @@ def test_stored_labels_and_oracle_labels_travel_with_their_picture():
 
 def test_joined_batches_keep_their_rows():
     still = CropTransform(1, 0, 0, flip=False)
-    batches = [lay([picture(8, 8, seed)], [still], (8, 8)) for seed in range(3)]
+    batches = [lay([sample(8, 8, seed)], [still], (8, 8)) for seed in range(3)]
     joined = join(batches)
     assert len(joined) == 3
     assert all(torch.equal(joined.labels[i], batches[i].labels[0]) for i in range(3))
 
 
 def test_of_many_packed_images_the_same_batch_is_cut_as_of_those_of_the_batch_alone():
-    pictures = [picture(10, 12, 1), picture(16, 5, 2), picture(7, 9, 3)]
+    samples = [sample(10, 12, 1), sample(16, 5, 2), sample(7, 9, 3)]
     transforms = [CropTransform(1.3, 2, -1, flip=True), CropTransform(0.8, 0, 0, flip=False)]
-    packed = cat([pack(pictures[:2], 3, CPU), pack(pictures[2:], 3, CPU)])
+    packed = cat([pack(samples[:2], 3, CPU), pack(samples[2:], 3, CPU)])
     assert packed.sizes == ((10, 12), (16, 5), (7, 9))
     from_many = apply_transform(packed, [2, 0], transforms, (16, 16))
-    alone = lay([pictures[2], pictures[0]], transforms, (16, 16))
+    alone = lay([samples[2], samples[0]], transforms, (16, 16))
     for name in ("images", "boxes", "labels", "salient", "stored"):
         assert torch.equal(getattr(from_many, name), getattr(alone, name)), name
 
@@ -173,10 +173,10 @@ def test_images_are_sampled_as_torch_samples_them(seed):
     rng = np.random.default_rng(seed)
     height, width = (int(side) for side in rng.integers(4, 40, 2))
     scale, top, left = rng.uniform(0.5, 2), rng.uniform(-9, 9), rng.uniform(-9, 9)
-    ours = lay([picture(height, width, seed)], [CropTransform(scale, top, left, flip=False)], (24, 32))
+    ours = lay([sample(height, width, seed)], [CropTransform(scale, top, left, flip=False)], (24, 32))
     y, x = ((torch.arange(n) + 0.5 + shift) / scale for n, shift in ((24, top), (32, left)))
     grid = torch.stack(torch.meshgrid(x * 2 / width - 1, y * 2 / height - 1, indexing="xy"), -1)[None].float()
-    image = torch.from_numpy(picture(height, width, seed).image).permute(2, 0, 1)[None].float() / 255
+    image = torch.from_numpy(sample(height, width, seed).image).permute(2, 0, 1)[None].float() / 255
     theirs = torch.nn.functional.grid_sample(image, grid, padding_mode="border", align_corners=False)
     shown = inside(ours.boxes, (24, 32))[:, None]
     assert torch.allclose(ours.images * shown, theirs * shown, atol=1e-4)

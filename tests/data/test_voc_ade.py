@@ -27,7 +27,7 @@ def save_image(path, size=(3, 2)) -> None:
 
 @pytest.fixture
 def voc(tmp_path):
-    """Three pictures; only the augmented masks and list have the third."""
+    """Three images; only the augmented masks and list have the third."""
     root = tmp_path / "VOC2012"
     for index, name in enumerate(("2007_1", "2008_2", "2011_3")):
         save_image(root / "JPEGImages" / f"{name}.jpg")

@@ -66,8 +66,8 @@ def test_an_extended_run_has_no_average_and_forgetting_over_steps_that_were_meas
     assert final["miou"] == STEPS[-1].miou
     assert (final["average"], final["forgetting_mean"]) == (None, None)
     assert set(final["forgetting"].values()) == {None}
-    other_pictures = replace(extended, steps=(STEPS[0], replace(STEPS[1], images=9)))
-    assert other_pictures.final()["average"] is None
+    other_images = replace(extended, steps=(STEPS[0], replace(STEPS[1], images=9)))
+    assert other_images.final()["average"] is None
 
 
 def test_an_extended_run_that_was_measured_alike_has_both():

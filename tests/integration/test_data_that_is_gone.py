@@ -1,4 +1,4 @@
-"""Data that does not stay: the old step's pictures are deleted and the run goes on; all of it moves elsewhere."""
+"""Data that does not stay: the old step's images are deleted and the run goes on; all of it moves elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PowerCutError(Exception):
     pass
 
 
-def test_a_run_goes_on_when_the_pictures_of_earlier_steps_are_gone(tiny_settings, make_folder_data, tmp_path):
+def test_a_run_goes_on_when_the_images_of_earlier_steps_are_gone(tiny_settings, make_folder_data, tmp_path):
     data = make_folder_data(count=18)
     recipe = make_recipe(
         tiny_settings
@@ -31,7 +31,7 @@ def test_a_run_goes_on_when_the_pictures_of_earlier_steps_are_gone(tiny_settings
 
     with pytest.raises(PowerCutError):
         run(recipe, tmp_path / "run", quiet=True, after_step=cut)
-    for mask in (data / "masks").iterdir():  # only pictures with the class of the next step are left
+    for mask in (data / "masks").iterdir():  # only images with the class of the next step are left
         if 3 not in np.array(Image.open(mask)):
             mask.unlink()
             (data / "images" / mask.name).unlink()

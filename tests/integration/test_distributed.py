@@ -41,7 +41,7 @@ STEPS = range(3)
 def settings(name: str) -> dict[str, Any]:
     """A base step and one more, which replays where the method does. Without dropout: each process draws its own.
 
-    Batches of three pictures, one of them replayed: the shares differ in pictures and pixels, and the second process
+    Batches of three images, one of them replayed: the shares differ in images and pixels, and the second process
     has nothing to replay.
     """
     return {
@@ -66,7 +66,7 @@ def train_every_method(out: Path) -> None:
     """One run a method, all by the same processes: to start some takes longer than a run."""
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    torch.Tensor.float = torch.Tensor.double  # pictures and losses ask for single precision
+    torch.Tensor.float = torch.Tensor.double  # images and losses ask for single precision
     splits = make_recipe(settings("finetune")).splits()
     with distributed("cpu", batch_size=3):
         for name in METHODS:
@@ -264,7 +264,7 @@ def test_a_sweep_trains_each_run_with_several_processes(recipe, alone, tmp_path)
     assert worst(alone, out / "runs" / "ipseg_2-1_s0") < TOLERANCE
 
 
-def test_more_processes_than_pictures_in_a_batch_are_refused(monkeypatch):
+def test_more_processes_than_images_in_a_batch_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")
     with pytest.raises(UserError, match=r"batch_size is 4.*8 processes"), distributed("cpu", 4):
         pass

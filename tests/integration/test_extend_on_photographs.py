@@ -1,6 +1,6 @@
 """Photographs: two steps of a small network, then one more class, and what became of the old ones.
 
-Real pictures of `voc_animals`, shrunk to 128 pixels. They are looked for in $IPSEG_SHARED, by default a folder `shared`
+Real images of `voc_animals`, shrunk to 128 pixels. They are looked for in $IPSEG_SHARED, by default a folder `shared`
 beside the repository, and never copied into the project.
 """
 
@@ -38,7 +38,7 @@ def names(split: str) -> list[str]:
 
 
 def showing(wanted: str, split: str, count: int, without: Iterable[str] = ()) -> list[str]:
-    """The first pictures that hold a class and none of the others."""
+    """The first images that hold a class and none of the others."""
     found = []
     for name in names(split):
         there = set(np.unique(np.array(Image.open(PHOTOGRAPHS / "SegmentationClassAug" / f"{name}.png"))).tolist())
@@ -49,8 +49,8 @@ def showing(wanted: str, split: str, count: int, without: Iterable[str] = ()) ->
     return found
 
 
-def write(root: Path, pictures: Iterable[str], classes: list[str]) -> Path:
-    """A folder of small pictures in which only these classes are labeled."""
+def write(root: Path, images: Iterable[str], classes: list[str]) -> Path:
+    """A folder of small images in which only these classes are labeled."""
     for folder in ("images", "masks", "saliency"):
         (root / folder).mkdir(parents=True)
     (root / "classes.txt").write_text("\n".join(classes))
@@ -58,7 +58,7 @@ def write(root: Path, pictures: Iterable[str], classes: list[str]) -> Path:
     table[255] = 255
     for value, name in enumerate(classes, start=1):
         table[VALUES[name]] = value
-    for name in dict.fromkeys(pictures):
+    for name in dict.fromkeys(images):
         image = Image.open(PHOTOGRAPHS / "JPEGImages" / f"{name}.jpg")
         size = tuple(round(side * SIDE / max(image.size)) for side in image.size)
         image.resize(size, Image.Resampling.BICUBIC).save(root / "images" / f"{name}.png")

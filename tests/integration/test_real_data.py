@@ -32,7 +32,7 @@ STEPS = {
         "joint": [3131],
     },
 }
-"""Training pictures of voc_animals, as its own README counts them."""
+"""Training images of voc_animals, as its own README counts them."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def voc_animals() -> Path:
 
 
 @pytest.mark.slow
-def test_the_steps_of_voc_animals_have_as_many_pictures_as_its_authors_counted(voc_animals, tmp_path, monkeypatch):
+def test_the_steps_of_voc_animals_have_as_many_images_as_its_authors_counted(voc_animals, tmp_path, monkeypatch):
     monkeypatch.setenv("IPSEG_CACHE", str(tmp_path))
     splits = data_config({"name": "voc", "path": str(voc_animals)}).build()
     assert (len(splits.train.names), len(splits.val.names)) == (3131, 445)
@@ -58,7 +58,7 @@ def test_the_steps_of_voc_animals_have_as_many_pictures_as_its_authors_counted(v
 
 
 def write_ade(root: Path, rng: np.random.Generator) -> Path:
-    """15 training pictures of 32 x 40 pixels: 10 classes each of their own, 9 others, and other things."""
+    """15 training images of 32 x 40 pixels: 10 classes each of their own, 9 others, and other things."""
     for part, count in (("training", 15), ("validation", 2)):
         for folder in ("images", "annotations"):
             (root / folder / part).mkdir(parents=True)

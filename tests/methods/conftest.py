@@ -47,7 +47,7 @@ def make_method(scenario: Scenario) -> Callable[..., Any]:
 def _spread(method: Any) -> None:
     """Scale every classifier so that it says yes here and no there, as trained ones do: logits around 0 +- 1.5."""
     network = method.network.eval()
-    features = network.encoder(pictures(torch.Generator().manual_seed(99), 8, 64))
+    features = network.encoder(random_images(torch.Generator().manual_seed(99), 8, 64))
     heads = [*network.persistent_heads(), *network.temporary]
     classifiers = [(head.classifier, head(features.decoded, features.stages)) for head in heads]
     if isinstance(network.posterior, Posterior):
@@ -60,19 +60,19 @@ def _spread(method: Any) -> None:
         classifier.weight.mul_(factor.view(-1, *[1] * (classifier.weight.ndim - 1)))
 
 
-def pictures(generator: torch.Generator, count: int, size: int) -> torch.Tensor:
+def random_images(generator: torch.Generator, count: int, size: int) -> torch.Tensor:
     """Colored clouds."""
     coarse = torch.rand(count, 3, 4, 4, generator=generator)
     return torch.nn.functional.interpolate(coarse, (size, size), mode="bilinear")
 
 
 def make_batch(labels: list[int], seed: int = 0, count: int = 2, size: int = 64, classes: int = 3) -> Batch:
-    """Random pictures; their pixels have these labels at random, a tenth of them ignored, half of them salient."""
+    """Random images; their pixels have these labels at random, a tenth of them ignored, half of them salient."""
     generator = torch.Generator().manual_seed(seed)
     shape = (count, size, size)
     chosen = torch.tensor(labels)[torch.randint(0, len(labels), shape, generator=generator)]
     return Batch(
-        images=pictures(generator, count, size),
+        images=random_images(generator, count, size),
         boxes=torch.tensor([0.0, 0.0, size, size]).expand(count, 4),
         labels=chosen.masked_fill(torch.rand(shape, generator=generator) < 0.1, 255),
         salient=torch.rand(shape, generator=generator) < 0.5,

@@ -182,7 +182,7 @@ class ProposalsConfig(SoftmaxConfig):
 
 
 class Proposer(nn.Module):
-    """Stands in for a trained network of proposals: cuts a picture by color, with weights that never learn."""
+    """Stands in for a trained network of proposals: cuts an image by color, with weights that never learn."""
 
     regions = 9
 

@@ -126,7 +126,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @every_method
-def test_it_grows_by_any_number_of_classes_and_labels_pictures_of_any_size(name):
+def test_it_grows_by_any_number_of_classes_and_labels_images_of_any_size(name):
     method = build(name, steps=0)
     for step in scenario_of(name).steps:
         method.begin_step(step)
@@ -141,7 +141,7 @@ def test_it_grows_by_any_number_of_classes_and_labels_pictures_of_any_size(name)
 
 
 @every_method
-def test_a_prediction_depends_on_its_own_picture_alone(name):
+def test_a_prediction_depends_on_its_own_image_alone(name):
     method = build(name)
     images = torch.rand(3, 3, 64, 64)
     assert torch.allclose(method.predict(images).scores[1:2], method.predict(images[1:2]).scores, atol=1e-5)
@@ -163,7 +163,7 @@ def test_its_losses_are_finite_numbers_and_move_all_that_shall_learn(name, batch
 
 @every_method
 @pytest.mark.parametrize("label", [0, 255, "new"])
-def test_pictures_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name, label, batches):
+def test_images_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name, label, batches):
     method = build(name, 1 if name == "joint" else 2)
     (batch,) = batches(name, count=1)
     value = scenario_of(name).steps[min(1, len(scenario_of(name).steps) - 1)]
@@ -260,7 +260,7 @@ def settings(name: str) -> dict[str, Any]:
     }
 
 
-def pictures(recipe: Recipe, splits: DatasetSplits) -> list[int]:
+def images_per_step(recipe: Recipe, splits: DatasetSplits) -> list[int]:
     return recipe.scenario.build(splits.name, splits.classes).images_per_step(splits.train.class_presence())
 
 
@@ -269,7 +269,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
     recipe = make_recipe(settings(name))
     splits: DatasetSplits = recipe.data.build()
     last = 0 if name == "joint" else 1
-    assert recipe.training.iterations(last, pictures(recipe, splits)[last]) > 2
+    assert recipe.training.iterations(last, images_per_step(recipe, splits)[last]) > 2
     whole = experiment.run(recipe, tmp_path / "whole", splits=splits, quiet=True)
     restore = setup.restore
 
@@ -277,7 +277,7 @@ def test_a_run_killed_in_the_midst_of_a_step_ends_with_the_same_bits(name, tmp_p
         method = restore(*arguments)
         loss, left = (
             method.loss,
-            [2 + sum(recipe.training.iterations(i, pictures(recipe, splits)[i]) for i in range(last))],
+            [2 + sum(recipe.training.iterations(i, images_per_step(recipe, splits)[i]) for i in range(last))],
         )
 
         def dying(batch: StepBatch) -> Any:
@@ -316,10 +316,10 @@ def test_what_end_step_changes_is_what_a_step_leaves_and_a_kill_before_it_does_n
     with pytest.raises(Killed):
         experiment.run(recipe, tmp_path / "run", splits=splits, quiet=True)
     experiment.run(recipe, tmp_path / "run", resume=True, splits=splits, quiet=True)
-    for step, pictured in enumerate(pictures(recipe, splits)):
+    for step, count in enumerate(images_per_step(recipe, splits)):
         weights, _ = load_tensors(tmp_path / "run" / f"step_{step:02d}" / "weights.safetensors", "weights")
         assert (weights[f"classifiers.{step}.bias"] == 7).all()
-        assert shown[step] >= pictured  # the pass shows every picture
+        assert shown[step] >= count  # the pass shows every image
 
 
 def changed(config: MethodConfig, key: str) -> MethodConfig:

@@ -24,7 +24,7 @@ OLD = [[0.6, 0.4], [0.9, 0.1]]
 """What the old model says of them: background, the old class."""
 BOTH = torch.tensor([[[True, True]]])
 ALL = torch.ones(1, 4, 4, dtype=torch.bool)
-"""Every cell of a map of four by four shows the picture."""
+"""Every cell of a map of four by four shows the image."""
 
 
 def logits(pixels: list[list[float]]) -> torch.Tensor:

@@ -50,7 +50,7 @@ def test_the_loss_is_cross_entropy_on_the_steps_labels(finetune, batch, scenario
     assert torch.allclose(finetune.loss(batch)["segmentation"], expected, atol=1e-6)
 
 
-def test_it_looks_at_current_pictures_only_unless_told_to_rehearse(finetune, scenario):
+def test_it_looks_at_current_images_only_unless_told_to_rehearse(finetune, scenario):
     finetune.begin_step(scenario.steps[1])
     assert finetune.plan(16, memory=100) == BatchPlan(16)
     replaying = FinetuneConfig(replay_share=0.25).build(MODEL)

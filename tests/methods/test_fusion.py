@@ -12,15 +12,15 @@ def pixels(*channels: list[float]) -> torch.Tensor:
     return torch.tensor(channels)[None, :, None, :]
 
 
-def test_equation_3_weighs_each_class_by_the_pictures_posterior_and_the_background_by_alpha_bc():
+def test_equation_3_weighs_each_class_by_the_images_posterior_and_the_background_by_alpha_bc():
     pixel = pixels([0.5, 0.2], [0.6, 0.4], [0.7, 0.1])  # background, two classes
     fused = fuse(pixel, torch.tensor([[0.5, 0.1]]), alpha_bc=0.9)
     assert torch.allclose(fused, pixels([0.45, 0.18], [0.30, 0.20], [0.07, 0.01]))
     assert pixel.argmax(1).tolist() == [[[2, 1]]]
-    assert fused.argmax(1).tolist() == [[[0, 1]]]  # the picture says that class 2 is hardly there
+    assert fused.argmax(1).tolist() == [[[0, 1]]]  # the image says that class 2 is hardly there
 
 
-def test_each_picture_of_a_batch_has_its_own_posterior():
+def test_each_image_of_a_batch_has_its_own_posterior():
     pixel = torch.ones(2, 2, 1, 1)
     fused = fuse(pixel, torch.tensor([[0.25], [0.75]]), alpha_bc=1.0)
     assert fused[:, 1].flatten().tolist() == [0.25, 0.75]

@@ -188,7 +188,7 @@ def at_step(step: int, **settings):
     return planner
 
 
-def test_the_authors_ratio_gives_the_posterior_one_current_picture_of_sixteen_in_15_1():
+def test_the_authors_ratio_gives_the_posterior_one_current_image_of_sixteen_in_15_1():
     plan = at_step(1).plan(16, memory=100)
     assert plan == BatchPlan(num_new=8, num_replayed=8, num_replay_images=15, num_posterior=1)
 
@@ -222,13 +222,13 @@ def test_shares_of_a_batch_are_settings(settings, plan):
     assert at_step(1, **settings).plan(16, memory=100) == plan
 
 
-def test_without_memory_and_in_the_base_step_all_pictures_are_current():
+def test_without_memory_and_in_the_base_step_all_images_are_current():
     assert at_step(1).plan(16, memory=0) == BatchPlan(16, num_posterior=16)
     assert at_step(0).plan(16, memory=100) == BatchPlan(16, num_posterior=16)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_smallest_batch_still_holds_a_current_picture(size):
+def test_the_smallest_batch_still_holds_a_current_image(size):
     plan = at_step(1, replay_share=0.9).plan(size, memory=3)
     assert plan.num_new >= 1
     assert plan.num_replay_images >= 1  # without any the posterior would forget

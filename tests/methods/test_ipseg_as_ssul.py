@@ -17,7 +17,7 @@ OFF = {"image_posterior": False, "decoupling": False}
 
 
 def scores(network, images: torch.Tensor, heads: list) -> torch.Tensor:
-    """SSUL's channels at the pictures' size: unknown, background, classes of every step."""
+    """SSUL's channels at the images' size: unknown, background, classes of every step."""
     features = network.encoder(images)
     logits = torch.cat([head(features.decoded, features.stages) for head in heads], 1)
     return F.interpolate(logits, images.shape[-2:], mode="bilinear", align_corners=False)

@@ -1,4 +1,4 @@
-"""What the image posterior is taught: which classes are in a picture, by whom, and from which pictures it learns."""
+"""What the image posterior is taught: which classes are in an image, by whom, and from which images it learns."""
 
 from __future__ import annotations
 

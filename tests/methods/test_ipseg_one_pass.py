@@ -29,13 +29,13 @@ def test_a_gate_changes_no_label(make_method, hand_made, settings):
 @pytest.mark.parametrize(
     ("name", "settings"), [("ipseg", {}), ("ipseg", {"gate": "exact"}), ("ssul", {}), ("ipseg_lda", {})]
 )
-def test_a_recorded_network_labels_pictures_as_a_plain_one(make_method, hand_made, name, settings):
+def test_a_recorded_network_labels_images_as_a_plain_one(make_method, hand_made, name, settings):
     method = make_method(step=2, name=name, **settings)
-    pictures = [hand_made([0], seed=seed, count=count).images for seed, count in enumerate((4, 4, 3, 4, 3, 3, 4))]
+    batches = [hand_made([0], seed=seed, count=count).images for seed, count in enumerate((4, 4, 3, 4, 3, 3, 4))]
     method.recorder = Recorder(lambda work: work)
-    recorded = [method.predict(images).labels for images in pictures]
+    recorded = [method.predict(images).labels for images in batches]
     method.recorder = None
-    for images, labels in zip(pictures, recorded, strict=True):
+    for images, labels in zip(batches, recorded, strict=True):
         assert torch.equal(labels, method.predict(images).labels)
 
 

@@ -102,7 +102,7 @@ def test_what_is_ignored_stays_ignored_and_no_other_pixel_of_a_temporary_branch_
 def test_classes_present_lists_the_indices_that_some_pixel_has():
     maps = torch.tensor([[[0, 1], [3, 255]], [[255, 255], [255, 255]], [[2, 2], [2, 2]]])
     assert classes_present(maps, 3).tolist() == [[True, False, True], [False] * 3, [False, True, False]]
-    assert classes_present(maps[:0], 3).shape == (0, 3)  # one of several processes may have no picture to look at
+    assert classes_present(maps[:0], 3).shape == (0, 3)  # one of several processes may have no image to look at
 
 
 def test_an_area_is_a_share_of_the_whole_map_and_must_be_exceeded():

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ipseg.methods.losses import image_bce, pixel_bce, pixel_ce
 
 
-def picture(seed: int, channels: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and labels of two small pictures, a third of the pixels ignored."""
+def image(seed: int, channels: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and labels of two small images, a third of the pixels ignored."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3 * torch.randn(2, channels, 3, 5, generator=generator)
     labels = torch.randint(0, channels, (2, 3, 5), generator=generator)
@@ -23,7 +23,7 @@ def picture(seed: int, channels: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
 
 @given(st.integers(0, 10_000))
 def test_pixel_bce_is_torchs_on_one_hot_labels_summed_over_channels_and_averaged_over_counted_pixels(seed):
-    logits, labels = picture(seed)
+    logits, labels = image(seed)
     counted = labels != 255
     one_hot = F.one_hot(labels.where(counted, 0), 4).permute(0, 3, 1, 2).float()
     each = F.binary_cross_entropy_with_logits(logits, one_hot, reduction="none").sum(1)
@@ -46,7 +46,7 @@ def test_where_nothing_counts_the_loss_is_zero_and_has_no_gradient(loss):
 
 @pytest.mark.parametrize("loss", [pixel_bce, pixel_ce])
 def test_an_ignored_pixel_has_no_gradient_and_does_not_thin_out_the_others(loss):
-    logits, labels = picture(1)
+    logits, labels = image(1)
     logits.requires_grad_()
     value = loss(logits, labels)
     value.backward()
@@ -58,11 +58,11 @@ def test_an_ignored_pixel_has_no_gradient_and_does_not_thin_out_the_others(loss)
 
 
 def test_pixel_ce_is_torchs_mean():
-    logits, labels = picture(2)
+    logits, labels = image(2)
     assert torch.allclose(pixel_ce(logits, labels), F.cross_entropy(logits, labels, ignore_index=255))
 
 
-def test_image_bce_is_the_mean_over_classes_and_pictures():
+def test_image_bce_is_the_mean_over_classes_and_images():
     logits = torch.tensor([[0.0, 2.0], [-1.0, 0.0]])
     labels = torch.tensor([[True, True], [False, True]])
     by_hand = [math.log(2), math.log(1 + math.exp(-2)), math.log(1 + math.exp(-1)), math.log(2)]

@@ -78,12 +78,12 @@ def test_each_class_has_its_own_threshold():
     assert taught.flatten().tolist() == [255, 1]
 
 
-def test_a_picture_without_background_counts_in_full():
+def test_an_image_without_background_counts_in_full():
     _, nu = pseudo_labels(torch.tensor([[[2, 255]]]), logits([0.5, 0.5], [0.5, 0.5]), torch.tensor([0.1, 0.1]))
     assert nu.tolist() == [1]
 
 
-def test_the_cross_entropy_is_weighed_by_picture_and_unsure_pixels_dilute_it():
+def test_the_cross_entropy_is_weighed_by_image_and_unsure_pixels_dilute_it():
     made = logits([0.5, 0.5], [0.2, 0.8]).expand(2, -1, -1, -1)
     taught = torch.tensor([[[0, 255]], [[0, 1]]])
     loss = weighted_ce(made, taught, torch.tensor([0.5, 1.0]), torch.ones(2, 1, 2, dtype=torch.bool))

@@ -95,7 +95,7 @@ def whole(features: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "part"), [("ilt", "features"), ("plop", "pod")])
-def test_features_beside_the_picture_are_not_held(name, part, make, batch):
+def test_features_beside_the_image_are_not_held(name, part, make, batch):
     """Half of a canvas is padding: what the models make of it there is no matter."""
     method = make(name)
     boxes = torch.tensor([[0.0, 0.0, 64.0, 32.0]]).expand(2, 4)
@@ -132,7 +132,7 @@ def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
 # ---- PLOP's pass over the data --------------------------------------------------------------------------------------
 
 
-def test_thresholds_are_medians_over_what_the_step_s_own_pictures_leave_unlabeled(make, hand_made):
+def test_thresholds_are_medians_over_what_the_step_s_own_images_leave_unlabeled(make, hand_made):
     method = make("plop_m", least_threshold=0.0)
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
     both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
@@ -176,8 +176,8 @@ def test_hooks_that_a_method_does_not_have_do_nothing_and_ask_for_no_batch(make)
 # ---- replay ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, hand_made):
-    """With one label map for both, an old class of a replayed picture pulls its own channel, not its neighbor's."""
+def test_a_replayed_image_teaches_the_old_classes_it_was_stored_with(make, hand_made):
+    """With one label map for both, an old class of a replayed image pulls its own channel, not its neighbor's."""
     method = make("finetune", replay_share=0.5)
     crops = hand_made([0, 3])
     crops.labels[1] = 2  # cow, learned in the base step: its second class, channel 2
@@ -186,7 +186,7 @@ def test_a_replayed_picture_teaches_the_old_classes_it_was_stored_with(make, han
     assert method.loss(StepBatch(crops, num_new=1))["segmentation"].item() == pytest.approx(expected.item())
 
 
-def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make, hand_made):
+def test_all_seen_takes_full_labels_for_replayed_images_alone_and_says_so(make, hand_made):
     crops = hand_made([0, 3])
     crops = replace(crops, full=torch.full_like(crops.labels, 1))
     method = make("plop_m", mem_labels="all_seen")

@@ -20,7 +20,7 @@ OFF = {"image_posterior": False, "decoupling": False}
 
 
 def logits(network, images: torch.Tensor, heads: list) -> torch.Tensor:
-    """SSUL's channels at the pictures' size, as a second hand would write them."""
+    """SSUL's channels at the images' size, as a second hand would write them."""
     features = network.encoder(images)
     made = torch.cat([head(features.decoded, features.stages) for head in heads], 1)
     return F.interpolate(made, images.shape[-2:], mode="bilinear", align_corners=False)
@@ -83,16 +83,16 @@ def test_a_replayed_class_teaches_its_own_channel_and_its_background_is_not_the_
     assert loss.item() == pytest.approx(by_hand(method, crops, labels), rel=1e-5)
 
 
-def test_all_seen_takes_full_labels_for_replayed_pictures_alone_and_says_so(make_method, hand_made):
+def test_all_seen_takes_full_labels_for_replayed_images_alone_and_says_so(make_method, hand_made):
     crops = hand_made([0, 3])
     full = replace(crops, full=torch.where(crops.labels == 3, 1, crops.labels))
     method = make_method(step=1, name="ssul_m", mem_labels="all_seen")
     assert method.config.oracle() == ["method.mem_labels=all_seen"]
     same = replace(crops, labels=torch.cat([crops.labels[:1], full.full[1:]]))
     losses = []
-    for each, picture in ((method, full), (make_method(step=1, name="ssul_m"), same)):
+    for each, image in ((method, full), (make_method(step=1, name="ssul_m"), same)):
         each.train_mode()
-        losses.append(each.loss(StepBatch(picture, num_new=1))["segmentation"].item())
+        losses.append(each.loss(StepBatch(image, num_new=1))["segmentation"].item())
     assert losses[0] == losses[1]
     assert method_config({"name": "ssul_m"}).replayed_labels == "annotated"
     assert method_config({"name": "ssul", "mem_labels": "all_seen"}).replayed_labels is None

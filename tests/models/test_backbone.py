@@ -45,7 +45,7 @@ def test_swin_takes_any_shape_and_stays_at_stride_32(swin):
     assert sizes == [(96, 24, 40), (192, 12, 20), (384, 6, 10), (768, 3, 5)]
 
 
-def test_swins_channels_come_first_even_where_the_picture_is_as_high_as_the_stage_has_channels(swin):
+def test_swins_channels_come_first_even_where_the_image_is_as_high_as_the_stage_has_channels(swin):
     first = stages(swin, 96 * 4, 64)[0]  # 96 rows of cells and 96 channels: the shape alone does not tell them apart
     assert first.shape == (1, 96, 96, 16)
     with torch.no_grad():

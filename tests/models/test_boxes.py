@@ -1,4 +1,4 @@
-"""Where the picture lies in a canvas, and means that padding does not reach."""
+"""Where the image lies in a canvas, and means that padding does not reach."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from ipseg.models.boxes import full_boxes, inside, pool, touched
 
 
-def test_a_cell_is_touched_by_any_pixel_of_the_picture():
+def test_a_cell_is_touched_by_any_pixel_of_the_image():
     boxes = torch.tensor([[0.0, 0.0, 64.0, 96.0], [0.0, 31.0, 33.0, 64.0], [40.0, 40.0, 41.0, 41.0]])
     found = touched(boxes, (64, 96), (2, 3)).int().tolist()
     assert found == [[[1, 1, 1], [1, 1, 1]], [[1, 1, 0], [1, 1, 0]], [[0, 0, 0], [0, 1, 0]]]
 
 
 @pytest.mark.parametrize("bins", [1, 2, 4])
-def test_for_a_picture_that_fills_its_canvas_pooling_is_adaptive_average_pooling(bins):
+def test_for_an_image_that_fills_its_canvas_pooling_is_adaptive_average_pooling(bins):
     features = torch.rand(2, 3, 8, 12)
     pooled = pool(features, full_boxes(torch.empty(2, 3, 256, 384)), (256, 384), bins)
     assert torch.allclose(pooled, F.adaptive_avg_pool2d(features, bins), atol=1e-6)
@@ -41,7 +41,7 @@ def test_what_lies_outside_the_box_does_not_change_the_mean(top, left, height, w
     assert torch.allclose(pooled, F.adaptive_avg_pool2d(part, bins), atol=1e-5)
 
 
-def test_a_cell_counts_by_the_area_that_it_shares_with_the_picture():
+def test_a_cell_counts_by_the_area_that_it_shares_with_the_image():
     features = torch.tensor([1.0, 5.0, 100.0, 100.0]).expand(1, 1, 4, 4)
     box = torch.tensor([[0.0, 0.0, 32.0, 12.0]])  # cells of 8 pixels: one whole column and half of the next
     assert pool(features, box, (32, 32), 1).item() == pytest.approx((1 * 8 + 5 * 4) / 12)
@@ -54,7 +54,7 @@ def test_means_are_exact_in_mixed_precision_too():
         assert torch.equal(pool(features, boxes, (64, 64), 2), exact)
 
 
-def test_inside_is_true_for_pixels_whose_center_lies_in_the_picture():
+def test_inside_is_true_for_pixels_whose_center_lies_in_the_image():
     shown = inside(torch.tensor([[1.0, 0.0, 3.0, 2.0], [0.0, 0.6, 3.0, 2.4]]), (3, 3))
     assert shown[0].int().tolist() == [[0, 0, 0], [1, 1, 0], [1, 1, 0]]
     assert shown[1].int().tolist() == [[0, 1, 0]] * 3

@@ -12,16 +12,16 @@ from ipseg.models.gating import Gate
 SIZE = (3, 4)
 
 
-def scene(seed: int, classes: list[int], pictures: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def scene(seed: int, classes: list[int], images: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Background, posterior and pixel scores; posteriors from all but certain to all but ruled out."""
     rng = torch.Generator().manual_seed(seed)
-    posterior = torch.rand(pictures, sum(classes), generator=rng) ** 6
-    pixel = torch.rand(pictures, sum(classes), *SIZE, generator=rng)
-    return torch.rand(pictures, *SIZE, generator=rng), posterior, pixel
+    posterior = torch.rand(images, sum(classes), generator=rng) ** 6
+    pixel = torch.rand(images, sum(classes), *SIZE, generator=rng)
+    return torch.rand(images, *SIZE, generator=rng), posterior, pixel
 
 
 def gate_of(posterior, pixel, classes, ran: list[tuple[int, int]]) -> Gate:
-    """A gate whose heads note for which pictures they ran."""
+    """A gate whose heads note for which images they ran."""
     scores = pixel * posterior[..., None, None]
     parts = torch.split(scores, classes, dim=1)
 
@@ -41,13 +41,13 @@ many_heads = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 
 
 @given(st.integers(0, 10**6), many_heads, st.integers(1, 4))
-def test_labels_of_the_exact_gate_are_those_of_all_heads(seed, classes, pictures):
-    made, ran = scene(seed, classes, pictures), []
+def test_labels_of_the_exact_gate_are_those_of_all_heads(seed, classes, images):
+    made, ran = scene(seed, classes, images), []
     gate = gate_of(*made[1:], classes, ran)
-    scores = gate.open(made[0], everywhere.expand(pictures, *SIZE))
+    scores = gate.open(made[0], everywhere.expand(images, *SIZE))
     assert torch.equal(scores.argmax(1), every_head(*made).argmax(1))
     assert len(ran) == len(set(ran)) == gate.ran
-    assert gate.share == len(ran) / (pictures * len(classes))
+    assert gate.share == len(ran) / (images * len(classes))
 
 
 @given(st.integers(0, 10**6), many_heads)
@@ -60,8 +60,8 @@ def test_a_head_that_the_exact_gate_skips_could_not_have_won_a_pixel(seed, class
 
 
 @given(st.integers(0, 10**6), many_heads, st.integers(1, 9))
-def test_a_padded_gate_runs_heads_on_powers_of_two_and_scores_alike(seed, classes, pictures):
-    made, shown = scene(seed, classes, pictures), everywhere.expand(pictures, *SIZE)
+def test_a_padded_gate_runs_heads_on_powers_of_two_and_scores_alike(seed, classes, images):
+    made, shown = scene(seed, classes, images), everywhere.expand(images, *SIZE)
     ran, lengths = [], []
     gate = gate_of(*made[1:], classes, ran)
     scores = gate.open(made[0], shown)

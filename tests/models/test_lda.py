@@ -1,4 +1,4 @@
-"""A posterior from moments: textbook discriminants, that do not depend on when a picture was shown."""
+"""A posterior from moments: textbook discriminants, that do not depend on when an image was shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS = BINS * BINS
 
 
 def shown(count: int = 200, inputs: int = 6, seed: int = 0):
-    """Pictures of three kinds in clouds of their own: with class 0, with class 1, with neither."""
+    """Images of three kinds in clouds of their own: with class 0, with class 1, with neither."""
     draw = torch.Generator().manual_seed(seed)
     kinds = torch.randint(3, (count,), generator=draw)
     centers = 2 * torch.randn(3, inputs, generator=draw)
@@ -28,8 +28,8 @@ def learned(*parts, inputs: int = 6, classes: int = 2) -> StreamingLDA:
     return posterior
 
 
-def test_few_pictures_do_not_make_it_sure_of_chance():
-    """Noise with labels at random, sixteen times as many features as pictures: new noise is hardly told apart."""
+def test_few_images_do_not_make_it_sure_of_chance():
+    """Noise with labels at random, sixteen times as many features as images: new noise is hardly told apart."""
     draw = torch.Generator().manual_seed(0)
     noise = torch.randn(16 + 200, 256 * PARTS, generator=draw)
     labels = torch.arange(16)[:, None] % 2 == torch.arange(2)
@@ -53,7 +53,7 @@ def test_each_class_has_the_linear_discriminant_of_the_textbook_on_roots():
         assert ((said[:, one] > 0) == there).float().mean() > 0.85
 
 
-def test_it_does_not_matter_when_a_picture_was_shown():
+def test_it_does_not_matter_when_an_image_was_shown():
     pooled, labels = shown()
     at_once, in_parts = learned((pooled, labels)), StreamingLDA(6)
     in_parts.add_step(2)
@@ -62,7 +62,7 @@ def test_it_does_not_matter_when_a_picture_was_shown():
     assert torch.allclose(in_parts(pooled), at_once(pooled), atol=1e-4)
 
 
-def test_a_class_that_comes_later_has_the_pictures_before_it_as_pictures_without_it():
+def test_a_class_that_comes_later_has_the_images_before_it_as_images_without_it():
     pooled, labels = shown()
     first, second = labels[:, 1].logical_not(), labels[:, 1]
     grown = learned((pooled[first], labels[first, :1]), classes=1)
@@ -73,7 +73,7 @@ def test_a_class_that_comes_later_has_the_pictures_before_it_as_pictures_without
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_of_a_class_that_no_picture_had_or_each_it_says_nothing(everywhere):
+def test_of_a_class_that_no_image_had_or_each_it_says_nothing(everywhere):
     pooled, labels = shown()
     labels = labels.clone()
     labels[:, 1] = everywhere
@@ -82,7 +82,7 @@ def test_of_a_class_that_no_picture_had_or_each_it_says_nothing(everywhere):
     assert said[:, 0].isfinite().all()
 
 
-def test_a_feature_that_never_changes_and_few_pictures_do_no_harm():
+def test_a_feature_that_never_changes_and_few_images_do_no_harm():
     pooled, labels = shown(count=4, inputs=30)
     pooled[:, :PARTS] = 3.0
     said = learned((pooled, labels), inputs=30)(pooled)

@@ -63,7 +63,7 @@ def test_what_lies_in_the_padding_never_changes_the_scores(method):
     assert torch.equal(one.posterior, two.posterior)
 
 
-def test_a_pictures_labels_do_not_depend_on_its_batch(method):
+def test_an_images_labels_do_not_depend_on_its_batch(method):
     images = torch.rand(4, 3, 64, 96)
     together = method.predict(images)
     for row in range(4):
@@ -72,7 +72,7 @@ def test_a_pictures_labels_do_not_depend_on_its_batch(method):
         assert torch.equal(alone.labels[0], together.labels[row])
 
 
-def test_a_lone_picture_can_be_learned_from():
+def test_a_single_image_can_be_learned_from():
     method = build("resnet10t")
     encoder = method.network.encoder.train()
     encoder.requires_grad_(requires_grad=True)
@@ -84,8 +84,8 @@ def test_a_lone_picture_can_be_learned_from():
     assert not torch.equal(encoder.decoder.whole[1].running_mean, before)
 
 
-class Pictures:
-    """Random pictures of many sizes."""
+class Images:
+    """Random images of many sizes."""
 
     def __init__(self, sizes):
         rng = np.random.default_rng(0)
@@ -101,9 +101,9 @@ class Pictures:
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_pictures_of_different_sizes_are_evaluated_as_if_alone(resnet, batch_size):
+def test_images_of_different_sizes_are_evaluated_as_if_alone(resnet, batch_size):
     sizes = [(64, 64), (60, 41), (64, 50), (33, 64), (20, 20), (64, 64)]
-    split, scenario = Pictures(sizes), ScenarioConfig(name="2-1").build("toy", CLASSES)
+    split, scenario = Images(sizes), ScenarioConfig(name="2-1").build("toy", CLASSES)
     config = EvaluationConfig(batch_size=batch_size)
     seen = 0
     for batch in batches(split, scenario, scenario.steps[-1], config, DistributedContext(torch.device("cpu"))):

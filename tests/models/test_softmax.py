@@ -22,7 +22,7 @@ def network() -> SoftmaxNetwork:
     return made.eval()
 
 
-def test_logits_have_the_size_of_the_picture_whatever_it_is(network):
+def test_logits_have_the_size_of_the_image_whatever_it_is(network):
     for size in ((64, 64), (33, 70)):
         seen = network(torch.rand(2, 3, *size))
         assert seen.upsampled().shape == (2, 3, *size)
@@ -80,9 +80,9 @@ def test_new_classes_start_with_an_equal_share_of_the_background(network, count)
     assert torch.allclose(after[:, 1:3], before[:, 1:3], atol=1e-6)
 
 
-def test_padding_changes_no_logit_of_a_picture_that_does_not_reach_it(network):
-    picture = torch.rand(1, 3, 64, 64)
-    canvas = torch.cat([picture, torch.rand(1, 3, 64, 64)], 3)  # what stands on the padding must not matter
+def test_padding_changes_no_logit_of_an_image_that_does_not_reach_it(network):
+    image = torch.rand(1, 3, 64, 64)
+    canvas = torch.cat([image, torch.rand(1, 3, 64, 64)], 3)  # what stands on the padding must not matter
     boxes = torch.tensor([[0.0, 0.0, 64.0, 64.0]])
-    blank = torch.cat([picture, torch.zeros(1, 3, 64, 64)], 3)
+    blank = torch.cat([image, torch.zeros(1, 3, 64, 64)], 3)
     assert torch.equal(network(canvas, boxes).logits, network(blank, boxes).logits)

@@ -313,16 +313,16 @@ def test_a_finished_run_does_not_need_the_file(tiny_settings, tmp_path):
     tiny_settings["scenario"] = {"name": "3-1"}
     tiny_settings["data"] |= {"train": 8, "val": 4}
     seen = []
-    picture = torch.randint(0, 256, (50, 70, 3), dtype=torch.uint8).numpy()
+    image = torch.randint(0, 256, (50, 70, 3), dtype=torch.uint8).numpy()
 
     def look(method, _step, _result) -> None:
-        seen.append(method.predict(torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 255).scores[0])
+        seen.append(method.predict(torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255).scores[0])
 
     run(make_recipe(tiny_settings), tmp_path / "run", quiet=True, after_step=look)
     path.unlink()
     model = ipseg.load(tmp_path / "run", device="cpu")
     assert model.method.network.encoder.backbone.body.layer2[0].conv1.stride == (2, 2)
-    assert torch.equal(torch.from_numpy(model.predict(picture).scores), seen[-1])
+    assert torch.equal(torch.from_numpy(model.predict(image).scores), seen[-1])
 
 
 def test_strides_in_the_1x1_are_for_networks_that_have_one(whole, tmp_path):

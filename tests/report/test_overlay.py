@@ -17,14 +17,14 @@ label_maps = arrays(
 )
 
 
-def picture_of(labels: np.ndarray) -> np.ndarray:
+def image_of(labels: np.ndarray) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (*labels.shape, 3), dtype=np.uint8)
 
 
 @given(labels=label_maps, alpha=st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
 def test_background_pixels_are_left_as_they_are(labels, alpha):
-    image = picture_of(labels)
+    image = image_of(labels)
     drawn = np.asarray(overlay(image, labels, NAMES, alpha))
     assert np.array_equal(drawn[labels == 0], image[labels == 0])
 
@@ -60,7 +60,7 @@ def test_the_legend_lists_exactly_the_classes_that_are_there(labels):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (96, 96), (30, 200), (2000, 1500)])
-def test_a_legend_shows_every_color_below_a_picture_of_any_size(size):
+def test_a_legend_shows_every_color_below_an_image_of_any_size(size):
     entries = [(tuple(color), f"class {i} " + "x" * 3 * i) for i, color in enumerate(colors(30).tolist())]
     sheet = with_legend(Image.new("RGB", size, "white"), entries)
     assert sheet.width >= 320

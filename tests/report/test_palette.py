@@ -38,10 +38,10 @@ def test_a_palette_cannot_hold_more_colors_than_a_byte_counts():
 def test_a_png_gives_back_every_label_that_was_written(tmp_path: Path):
     labels = np.arange(256, dtype=np.uint8).reshape(8, 32)
     indexed_image(labels).save(tmp_path / "labels.png")
-    with Image.open(tmp_path / "labels.png") as picture:
-        assert picture.mode == "P"
-        assert np.array_equal(np.asarray(picture), labels)
-        assert np.array_equal(np.asarray(picture.convert("RGB")).reshape(256, 3), colors(256))
+    with Image.open(tmp_path / "labels.png") as image:
+        assert image.mode == "P"
+        assert np.array_equal(np.asarray(image), labels)
+        assert np.array_equal(np.asarray(image.convert("RGB")).reshape(256, 3), colors(256))
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def reds(tmp_path: Path) -> Callable[..., Path]:
         kind = onnx.TensorProto.DOUBLE if double else onnx.TensorProto.FLOAT
         numbers = {"zero": [0], "one": [1], "axis": [len(shape) - 3]}
         graph = make.make_graph(
-            [make.make_node("Slice", ["picture", "zero", "one", "axis"], ["red"])],
+            [make.make_node("Slice", ["image", "zero", "one", "axis"], ["red"])],
             "reds",
-            [make.make_tensor_value_info("picture", kind, list(shape))],
+            [make.make_tensor_value_info("image", kind, list(shape))],
             [make.make_tensor_value_info("red", kind, None)],
             [make.make_tensor(name, onnx.TensorProto.INT64, [1], value) for name, value in numbers.items()],
         )

@@ -43,7 +43,7 @@ def test_the_maps_of_a_model_are_those_that_the_data_then_gives(bare, reds):
     red = next(index for index, found in enumerate(splits.train.class_presence()) if 1 in found)
     hit = splits.train.saliency(red)
     assert hit[splits.train.mask(red) == 1].mean() > 0.8
-    with Image.open(bare / "saliency" / "picture_00.png") as opened:
+    with Image.open(bare / "saliency" / "image_00.png") as opened:
         assert opened.mode == "1"
 
 
@@ -57,10 +57,10 @@ def test_the_fallback_writes_what_it_would_give_while_reading(bare):
 
 def test_what_is_there_is_kept_and_counted(bare):
     (bare / "saliency").mkdir()
-    Image.new("1", (64, 48)).save(bare / "saliency" / "picture_03.png")
+    Image.new("1", (64, 48)).save(bare / "saliency" / "image_03.png")
     result = call(bare, "--fallback")
     assert "11 maps written, 1 were there already" in result.output
-    assert not read_labels(bare / "saliency" / "picture_03.png").any()
+    assert not read_labels(bare / "saliency" / "image_03.png").any()
     assert "0 maps written, 12 were there already" in call(bare, "--fallback").output
 
 
@@ -85,8 +85,8 @@ def test_going_on_removes_what_a_killed_process_left_but_not_what_another_is_wri
     maps.mkdir()
     left = [maps / f".ipseg-{number:016x}.tmp" for number in range(2)]
     left[0].touch()
-    left[1].write_bytes((bare / "images" / "picture_00.png").read_bytes()[:100])
-    with replacing(maps / "picture_00.png") as written:
+    left[1].write_bytes((bare / "images" / "image_00.png").read_bytes()[:100])
+    with replacing(maps / "image_00.png") as written:
         assert call(bare, "--fallback").exit_code == 0
         assert written.exists()
     assert not list(maps.glob(".*"))
@@ -102,10 +102,10 @@ def test_a_map_that_could_not_be_written_leaves_nothing_behind(bare, monkeypatch
 
 
 def test_a_broken_image_is_named_and_the_others_have_maps(bare):
-    (bare / "images" / "picture_04.png").write_bytes(b"broken")
+    (bare / "images" / "image_04.png").write_bytes(b"broken")
     result = call(bare, "--fallback")
     assert result.exit_code == 2
-    assert "picture_04.png is not a readable image" in result.stderr
+    assert "image_04.png is not a readable image" in result.stderr
     assert len(list((bare / "saliency").iterdir())) == 11
 
 

@@ -71,9 +71,9 @@ def test_a_model_that_says_it_takes_any_size_and_does_not_is_named(tmp_path):
     make = onnx.helper
     numbers = onnx.TensorProto.FLOAT
     graph = make.make_graph(
-        [make.make_node("Add", ["picture", "learned"], ["map"])],  # a table of positions, say
+        [make.make_node("Add", ["image", "learned"], ["map"])],  # a table of positions, say
         "fixed inside",
-        [make.make_tensor_value_info("picture", numbers, [1, 3, "H", "W"])],
+        [make.make_tensor_value_info("image", numbers, [1, 3, "H", "W"])],
         [make.make_tensor_value_info("map", numbers, None)],
         [make.make_tensor("learned", numbers, [1, 1, 32, 32], [0.0] * 1024)],
     )

@@ -32,7 +32,7 @@ def test_all_other_classes_of_voc_are_background_in_every_table():
     assert scenario.evaluation_table(scenario.steps[-1])[[8, 10, 12, 13, 15, 17]].tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_picture_belongs_to_a_step_by_the_subset_alone():
+def test_an_image_belongs_to_a_step_by_the_subset_alone():
     scenario = ScenarioConfig(name="voc_animals/5-1", setting="disjoint").build("voc", VOC)
     cat_and_car, cat_and_sheep, car = {8, 7}, {8, 17}, {7}
     assert scenario.images_per_step([cat_and_car, cat_and_sheep, car]) == [1, 1]

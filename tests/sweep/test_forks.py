@@ -1,4 +1,4 @@
-"""Runs beside each other: children that share pictures, say how they ended, and save what they have when stopped."""
+"""Runs beside each other: children that share images, say how they ended, and save what they have when stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def end_of(process: Process) -> int | str | None:
     return process.poll()
 
 
-def test_a_run_learns_from_the_pictures_that_it_is_given(recipe, tmp_path):
+def test_a_run_learns_from_the_images_that_it_is_given(recipe, tmp_path):
     splits = recipe.data.build()
     splits.train.class_presence()
     log, process = begin(tmp_path, recipe, splits)
@@ -52,7 +52,7 @@ def test_a_run_that_a_person_can_mend_says_how_in_one_sentence(recipe, tmp_path)
 
 
 def test_a_run_that_breaks_leaves_its_traceback_in_its_log(recipe, tmp_path):
-    log, process = begin(tmp_path, recipe, "no pictures")  # type: ignore[arg-type]
+    log, process = begin(tmp_path, recipe, "no images")  # type: ignore[arg-type]
     assert end_of(process) == 1
     assert "Traceback" in log.read_text()
 

@@ -33,11 +33,11 @@ def test_batch_norms_of_a_gpu_team_keep_their_activations_in_every_step():
 
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 8, 1), BatchNormAct2d(8), nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4)).eval()
-    pictures = torch.randn(2, 3, 5, 5)
-    alone = network(pictures)
+    images = torch.randn(2, 3, 5, 5)
+    alone = network(images)
     for _step in range(3):
         sync_batch_norm(network, GPU)
-        assert torch.allclose(network(pictures), alone, atol=1e-6)
+        assert torch.allclose(network(images), alone, atol=1e-6)
     assert all(isinstance(network[place], nn.SyncBatchNorm) for place in (1, 3))
 
 
@@ -72,10 +72,10 @@ def lone_team():
 @pytest.mark.usefixtures("lone_team")
 def test_batch_statistics_on_cpus_are_torchs_in_mixed_precision_too(kind):
     torch.manual_seed(0)
-    pictures = (10 + torch.randn(8, 4, 16, 16)).to(kind)
+    images = (10 + torch.randn(8, 4, 16, 16)).to(kind)
     ours, theirs = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
     sync_batch_norm(ours, CPU)
-    told, expected = ours(pictures), theirs(pictures)
+    told, expected = ours(images), theirs(images)
     assert told.dtype == expected.dtype
     assert torch.allclose(told.float(), expected.float(), atol=0.05 if kind is torch.bfloat16 else 1e-4)
     assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-3)

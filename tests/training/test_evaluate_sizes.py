@@ -1,4 +1,4 @@
-"""Pictures with sizes of their own: few wait for others of their size, and cuDNN does not search its fastest way."""
+"""Images with sizes of their own: few wait for others of their size, and cuDNN does not search its fastest way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
 
 
-class TwoPictures:
+class TwoImages:
     """Of two sizes, all background."""
 
     names = ("a", "b")
@@ -39,7 +39,7 @@ class Notes:
         return Prediction(scores, scores)
 
 
-class ManySizes(TwoPictures):
+class ManySizes(TwoImages):
     """No two alike; it notes how many were read."""
 
     names = tuple(map(str, range(40)))
@@ -52,29 +52,29 @@ class ManySizes(TwoPictures):
         return super().image(index)
 
 
-def test_of_many_sizes_no_more_pictures_wait_than_some_batches_have():
+def test_of_many_sizes_no_more_images_wait_than_some_batches_have():
     scenario = ScenarioConfig(name="1-1").build("folder", ["cow"])
-    pictures, config = ManySizes(), EvaluationConfig(batch_size=2, workers=0)
+    dataset, config = ManySizes(), EvaluationConfig(batch_size=2, workers=0)
     shown, waiting = 0, []
-    for batch in batches(pictures, scenario, scenario.steps[0], config, DistributedContext(torch.device("cpu"))):
-        waiting.append(pictures.read - shown)
+    for batch in batches(dataset, scenario, scenario.steps[0], config, DistributedContext(torch.device("cpu"))):
+        waiting.append(dataset.read - shown)
         shown += len(batch)
-    assert shown == len(pictures.names)
+    assert shown == len(dataset.names)
     assert max(waiting) <= (WAITING + 2) * config.batch_size + 1  # and two batches are read ahead
 
 
 @pytest.mark.parametrize(("view", "searches"), [("whole", [False, False]), ("center_crop", [True])])
-def test_cudnn_searches_only_where_pictures_have_one_size(monkeypatch, view, searches):
+def test_cudnn_searches_only_where_images_have_one_size(monkeypatch, view, searches):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     scenario = ScenarioConfig(name="1-1").build("folder", ["cow"])
     method = Notes()
     config = EvaluationConfig(view=view, crop=32)
-    evaluate(method, TwoPictures(), scenario, scenario.steps[0], config, DistributedContext(torch.device("cpu")))
+    evaluate(method, TwoImages(), scenario, scenario.steps[0], config, DistributedContext(torch.device("cpu")))
     assert method.searching == searches
     assert torch.backends.cudnn.benchmark
 
 
-def test_a_run_labels_pictures_without_a_search(monkeypatch, tiny_settings, tmp_path):
+def test_a_run_labels_images_without_a_search(monkeypatch, tiny_settings, tmp_path):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # a run sets it: it is put back afterwards
     searching = []
 

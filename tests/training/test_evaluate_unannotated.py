@@ -12,7 +12,7 @@ from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import EvaluationConfig, evaluate
 
 
-class OnePicture:
+class OneImage:
     """Two rows: background, then sheep (value 1)."""
 
     names = ("a",)
@@ -43,7 +43,7 @@ def measured(labels: list[list[int]], absent: str = "skip"):
     scenario = ScenarioConfig(name="grown", steps=(("cow",), ("sheep",))).build("folder", ["sheep"])
     config = EvaluationConfig(absent=absent)
     return evaluate(
-        Says(labels), OnePicture(), scenario, scenario.steps[1], config, DistributedContext(torch.device("cpu"))
+        Says(labels), OneImage(), scenario, scenario.steps[1], config, DistributedContext(torch.device("cpu"))
     )
 
 
@@ -66,14 +66,14 @@ def test_groups_do_not_speak_for_classes_that_are_not_annotated():
     assert result.image_accuracy["all"]["both"] == 1.0
 
 
-class HalfAnnotated(OnePicture):
+class HalfAnnotated(OneImage):
     """The right half of the sheep is not labeled."""
 
     def mask(self, _index):
         return np.array([[0, 0, 0, 0], [1, 1, 255, 255]], np.uint8)
 
 
-def test_what_is_seen_in_pixels_that_do_not_count_is_not_held_against_a_picture():
+def test_what_is_seen_in_pixels_that_do_not_count_is_not_held_against_an_image():
     scenario = ScenarioConfig(name="2-1").build("folder", ["sheep", "cow", "dog"])
     says = Says([[0, 0, 0, 0], [1, 1, 2, 2]])
     dist = DistributedContext(torch.device("cpu"))

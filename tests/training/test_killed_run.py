@@ -142,9 +142,9 @@ def test_going_on_removes_what_a_kill_left(tiny_settings, tiny_run, tmp_path):
     assert below(mine) == before
 
 
-def test_going_on_removes_half_written_weights_and_no_picture(tiny_settings, tiny_run, tmp_path):
+def test_going_on_removes_half_written_weights_and_no_image(tiny_settings, tiny_run, tmp_path):
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
-    (mine / "step_01" / "memory" / "saliency" / ".tmpab.png").touch()  # pictures may be called so
+    (mine / "step_01" / "memory" / "saliency" / ".tmpab.png").touch()  # images may be called so
     (mine / ".step_notes").touch()
     before = below(mine)
     leave_weights(mine / "step_01")
@@ -157,7 +157,7 @@ def test_what_a_kill_left_is_not_handed_on(tmp_path):
     (theirs.step(0) / "memory").mkdir(parents=True)
     mine.path.mkdir()
     write_json(theirs.step(0) / "step.json", {})
-    write_text(theirs.step(0) / "memory" / ".hidden.png", "a picture may be called so")
+    write_text(theirs.step(0) / "memory" / ".hidden.png", "an image may be called so")
     leave_temporary(theirs.step(0))
     leave_temporary(theirs.step(0) / "memory")
     leave_weights(theirs.step(0))
@@ -169,7 +169,7 @@ def test_a_finished_run_says_its_results_though_its_data_is_gone(tiny_run, tmp_p
     mine = shutil.copytree(tiny_run, tmp_path / "mine")
     (mine / "results.json").unlink()
     recipe = make_recipe(RunFolder(mine).settings())
-    monkeypatch.setattr(type(recipe.data), "build", lambda _self: pytest.fail("nobody needs the pictures"))
+    monkeypatch.setattr(type(recipe.data), "build", lambda _self: pytest.fail("nobody needs the images"))
     assert run(recipe, mine, resume=True, quiet=True).complete
     assert (mine / "results.json").read_bytes() == (tiny_run / "results.json").read_bytes()
 

@@ -81,10 +81,10 @@ def test_shipped_recipes_are_valid(path):
     assert load_recipe(path).name == path.stem
 
 
-def test_the_paper_visits_its_voc_pictures_594650_times():
+def test_the_paper_visits_its_voc_images_594650_times():
     sizes = [9568, 487, 299, 491, 500, 548]  # VOC 15-1, overlap
     training = TrainingConfig()
-    iterations = [training.iterations(step, pictures) for step, pictures in enumerate(sizes)]
+    iterations = [training.iterations(step, images) for step, images in enumerate(sizes)]
     assert iterations[0] == 29_900
     assert 50 * sum(sizes) == 594_650
     assert abs(16 * sum(iterations) - 594_650) <= 6 * 8  # each step is rounded to whole batches

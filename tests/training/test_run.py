@@ -280,7 +280,7 @@ def test_a_pass_in_which_nothing_is_labeled_stops_the_run(tiny_settings, tmp_pat
     data = make_folder_data(count=10)
     for path in (data / "masks").glob("*.png"):
         mask = np.full((48, 64), 255, dtype=np.uint8)
-        mask[0, :3] = 1, 2, 3  # a picture that no crop of 16 pixels is likely to show this corner of
+        mask[0, :3] = 1, 2, 3  # an image that no crop of 16 pixels is likely to show this corner of
         Image.fromarray(mask).save(path)
     tiny_settings["data"] = {"name": "folder", "path": str(data)}
     tiny_settings["training"] |= {"crop": [16, 16], "scale": [2, 2], "epochs": 4, "batch_size": 1}
@@ -334,7 +334,7 @@ def test_every_part_can_be_switched(tiny_settings, tmp_path, method):
 
 
 @pytest.mark.parametrize("method", [{"name": "finetune"}, {"name": "ipseg_lda", "replay_share": 0}], ids=str)
-def test_a_method_that_reads_no_memory_stores_no_picture(tiny_settings, tmp_path, method):
+def test_a_method_that_reads_no_memory_stores_no_image(tiny_settings, tmp_path, method):
     tiny_settings |= {"method": method, "memory": {"size": 6, "store": "copy"}, "scenario": {"name": "2-2"}}
     recipe = make_recipe(tiny_settings)
     assert any("memory.store is copy and changes nothing" in note for note in recipe.unused_settings())
@@ -373,7 +373,7 @@ def test_mixed_precision_runs_and_gives_other_bits(tiny_settings, tiny_run, tmp_
     assert not same(weights(tmp_path / "mine"), weights(tiny_run))
 
 
-def test_another_optimizer_schedule_and_view_of_the_pictures_can_be_chosen(tiny_settings, tmp_path):
+def test_another_optimizer_schedule_and_view_of_the_images_can_be_chosen(tiny_settings, tmp_path):
     tiny_settings["training"] |= {"optimizer": "adamw", "lr": 0.001, "schedule": "warm_poly"}
     tiny_settings["evaluation"] = {"view": "center_crop", "crop": 48, "absent": "zero"}
     result = learned(tiny_settings, tmp_path / "mine")

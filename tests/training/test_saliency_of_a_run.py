@@ -93,7 +93,7 @@ def test_a_run_notes_what_auto_came_to_and_no_path(make_folder_data, recipe, tmp
     start(mine, tmp_path / "run")
     found = noted(tmp_path / "run")
     assert found["saliency"] == way
-    assert found["training_pictures"] == len(mine.splits().train.names)
+    assert found["training_images"] == len(mine.splits().train.names)
     assert str(tmp_path) not in json.dumps(found)
 
 
@@ -117,11 +117,11 @@ def test_maps_that_were_taken_away_since_a_run_began_are_missed(make_folder_data
         start(recipe(root), tmp_path / "run")
 
 
-def test_the_number_of_pictures_is_noted_and_may_change(make_folder_data, recipe, tmp_path):
+def test_the_number_of_images_is_noted_and_may_change(make_folder_data, recipe, tmp_path):
     """Those that only finished steps needed may be deleted."""
     start(recipe(make_folder_data(count=20)), tmp_path / "run")
     start(recipe(make_folder_data("fewer", count=10)), tmp_path / "run")
-    assert noted(tmp_path / "run")["training_pictures"] == 16
+    assert noted(tmp_path / "run")["training_images"] == 16
 
 
 def test_runs_that_do_not_say_what_they_began_with_go_on_as_ever(make_folder_data, recipe, tmp_path):
@@ -134,5 +134,5 @@ def test_runs_that_do_not_say_what_they_began_with_go_on_as_ever(make_folder_dat
 
 
 def test_data_that_is_drawn_has_nothing_to_note_of_its_saliency(tiny_run):
-    assert noted(tiny_run)["training_pictures"] == 24
+    assert noted(tiny_run)["training_images"] == 24
     assert "saliency" not in noted(tiny_run)

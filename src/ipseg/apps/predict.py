@@ -1,4 +1,4 @@
-"""Label pictures: files and folders in, label maps and overlays out."""
+"""Label images: files and folders in, label maps and overlays out."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ipseg.report.palette import indexed_image
 
 CLASSES = "classes.txt"
 ENDINGS = (".png", "_overlay.png", "_scores.npz", "_unknown.png")
-"""What may be written for a picture, after its name."""
+"""What may be written for an image, after its name."""
 SCORES = 1_000_000_000
 """Bytes of scores that are kept of an image, at most."""
 WRITTEN_BY = "ipseg predict"
-"""What the pictures' files say about themselves."""
+"""What the images' files say about themselves."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def describe(result: Result) -> str:
 
 
 def write_result(result: Result, image: np.ndarray, out: Path, name: str, wanted: Wanted) -> None:
-    """The files of one picture."""
+    """The files of one image."""
     save_png(indexed_image(result.labels), out / f"{name}.png", WRITTEN_BY, optimize=True)
     shown = with_legend(overlay(image, result.labels, result.classes), legend_entries(result.labels, result.classes))
     save_png(shown, out / f"{name}_overlay.png", WRITTEN_BY)
@@ -124,12 +124,12 @@ def unknown_of(result: Result) -> NDArray[np.float32]:
     return result.unknown
 
 
-def save_png(picture: Image.Image, path: Path, made_by: str, *, optimize: bool = False) -> None:
-    """Write a picture, whole or not at all, with the word that it is ours."""
+def save_png(image: Image.Image, path: Path, made_by: str, *, optimize: bool = False) -> None:
+    """Write an image, whole or not at all, with the word that it is ours."""
     about = PngInfo()
     about.add_text("Software", made_by)
     with replacing(path) as temporary:
-        picture.save(temporary, format="PNG", pnginfo=about, optimize=optimize)
+        image.save(temporary, format="PNG", pnginfo=about, optimize=optimize)
 
 
 def stamp(made_by: str) -> bytes:
@@ -138,7 +138,7 @@ def stamp(made_by: str) -> bytes:
 
 
 def choose_names(images: Sequence[Path], out: Path) -> dict[Path, str]:
-    """A name for each picture's files: its own, numbered where another picture's files have that name already."""
+    """A name for each image's files: its own, numbered where another image's files have that name already."""
     inputs = {_identity(image): image for image in images}
     taken: set[str] = set()
     names: dict[Path, str] = {}
@@ -153,7 +153,7 @@ def choose_names(images: Sequence[Path], out: Path) -> dict[Path, str]:
         for ending in ENDINGS:
             target = out / f"{name}{ending}"
             if target.exists() and _identity(target) in inputs:
-                raise UserError(f"--out {out} would overwrite the picture {target}. Choose another folder.")
+                raise UserError(f"--out {out} would overwrite the image {target}. Choose another folder.")
     return names
 
 
@@ -198,10 +198,10 @@ def _require_ours(out: Path, names: Iterable[str]) -> None:
                 raise _not_ours(target)
 
 
-def _is_ours(picture: Path) -> bool:
-    if not picture.is_file():
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
         return False
-    with picture.open("rb") as file:
+    with path.open("rb") as file:
         return stamp(WRITTEN_BY) in file.read(HEAD)
 
 

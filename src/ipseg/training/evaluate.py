@@ -1,4 +1,4 @@
-"""Measure a model on validation pictures: pixels by a confusion matrix, pictures by their sets of classes."""
+"""Measure a model on validation images: pixels by a confusion matrix, images by their sets of classes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from ipseg.training.distributed import DistributedContext
 from ipseg.training.system import no_cudnn_benchmark
 
 MULTIPLE = 32
-"""Pictures of different sizes share a batch when they pad to the same canvas."""
+"""Images of different sizes share a batch when they pad to the same canvas."""
 WAITING = 8
-"""Batches' worth of pictures that may wait for others of their canvas. Without a limit, of many sizes all would."""
+"""Batches' worth of images that may wait for others of their canvas. Without a limit, of many sizes all would."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class EvaluationConfig:
     """How a model is measured."""
 
     view: Literal["whole", "center_crop"] = scoped("whole", "inference")
-    """Whole pictures at their own size, or, as published code, the shorter side resized to `crop` and the center cut
+    """Whole images at their own size, or, as published code, the shorter side resized to `crop` and the center cut
     out."""
 
     crop: int = scoped(513, "inference")
@@ -52,24 +52,24 @@ class EvaluationConfig:
     """A class without a validation pixel: left out of the mean, or counted as zero (as SSUL and the authors' code)."""
 
     batch_size: int = scoped(16, "runtime")
-    """Pictures at a time; it does not change the labels."""
+    """Images at a time; it does not change the labels."""
 
     held_out: float = 0.0
-    """Measure on this share of the training pictures, the same in every run, which is then not learned from: to choose
-    settings without a look at the validation pictures. 0: measure on those."""
+    """Measure on this share of the training images, the same in every run, which is then not learned from: to choose
+    settings without a look at the validation images. 0: measure on those."""
 
     precision: Literal["float32", "bf16"] = scoped("float32", "inference")
     """bf16: mixed precision by autocast. A few labels at borders change."""
 
     compile: bool = scoped(False, "inference")
-    """Fuse operations with torch.compile, anew for every size of pictures: for data of one size, or center crops."""
+    """Fuse operations with torch.compile, anew for every size of images: for data of one size, or center crops."""
 
     graphs: bool = scoped(False, "inference")
-    """On a GPU: record the network as CUDA graphs and replay them, for every size of pictures. Pays where there are
-    many pictures of few sizes, most with small batches or gated heads."""
+    """On a GPU: record the network as CUDA graphs and replay them, for every size of images. Pays where there are
+    many images of few sizes, most with small batches or gated heads."""
 
     workers: int = scoped(2, "runtime")
-    """Threads that read the next pictures meanwhile; 0: none. The numbers are the same with any value."""
+    """Threads that read the next images meanwhile; 0: none. The numbers are the same with any value."""
 
     def __post_init__(self) -> None:
         require_at_least("evaluation.crop", self.crop, 32)
@@ -87,10 +87,10 @@ def evaluate(
     dist: DistributedContext,
     advance: Callable[[int], None] = lambda _: None,
 ) -> StepResult:
-    """Measure on every picture of the split what the model should know after a step."""
+    """Measure on every image of the split what the model should know after a step."""
     seen = len(step.seen)
     confusion = ConfusionMatrix(1 + seen, dist.device)
-    pictures = ImageLevel()
+    image_level = ImageLevel()
     mixed = torch.autocast(dist.device.type, torch.bfloat16, enabled=config.precision == "bf16")
     sizes = no_cudnn_benchmark() if config.view == "whole" else nullcontext()
     method.recorder = cuda_recorder() if config.graphs and dist.device.type == "cuda" else None
@@ -101,16 +101,16 @@ def evaluate(
                     prediction = method.predict(batch.images, batch.boxes)
                 confusion.update(batch.labels, prediction.labels)
                 truth, readings = _image_sets(batch, prediction, seen)
-                pictures.update(truth, **readings)
+                image_level.update(truth, **readings)
                 advance(len(batch))
     finally:
         method.recorder = None
-    return _result(*_together(confusion, pictures, dist), scenario, step, config, images=len(split.names))
+    return _result(*_together(confusion, image_level, dist), scenario, step, config, images=len(split.names))
 
 
 def _result(
     confusion: ConfusionMatrix,
-    pictures: ImageLevel,
+    image_level: ImageLevel,
     scenario: Scenario,
     step: Step,
     config: EvaluationConfig,
@@ -128,8 +128,8 @@ def _result(
         new=step.new,
         iou=values,
         miou=_groups(values, scenario, step),
-        image_accuracy={name: pictures.accuracy(columns) for name, columns in groups.items()},
-        image_f1={name: pictures.f1(columns) for name, columns in groups.items()},
+        image_accuracy={name: image_level.accuracy(columns) for name, columns in groups.items()},
+        image_f1={name: image_level.f1(columns) for name, columns in groups.items()},
         images=images,
         confusion=_named(counts, names),
     )
@@ -144,14 +144,14 @@ def _named(counts: NDArray[np.int64], names: list[str]) -> dict[str, dict[str, i
 
 
 def _together(
-    confusion: ConfusionMatrix, pictures: ImageLevel, dist: DistributedContext
+    confusion: ConfusionMatrix, image_level: ImageLevel, dist: DistributedContext
 ) -> tuple[ConfusionMatrix, ImageLevel]:
-    """What all processes counted: every picture once."""
+    """What all processes counted: every image once."""
     if dist.size == 1:
-        return confusion, pictures
+        return confusion, image_level
     whole, level = ConfusionMatrix(confusion.classes), ImageLevel()
     confusion.matrix = confusion.matrix.cpu()  # a GPU's would come out of its parcel on that GPU again
-    for theirs, sets in dist.gather((confusion, pictures)):
+    for theirs, sets in dist.gather((confusion, image_level)):
         whole.merge(theirs)
         level.merge(sets)
     return whole, level
@@ -179,7 +179,7 @@ def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> 
 def batches(
     split: Dataset, scenario: Scenario, step: Step, config: EvaluationConfig, dist: DistributedContext
 ) -> Iterator[Batch]:
-    """Our share of the validation pictures with the labels to measure against. A batch is of pictures of one canvas."""
+    """Our share of the validation images with the labels to measure against. A batch is of images of one canvas."""
     table = scenario.evaluation_table(step)
     waiting: dict[tuple[int, int], list[tuple[Sample, CropTransform]]] = defaultdict(list)
 
@@ -220,8 +220,8 @@ def _batch(
 
 
 def _image_sets(batch: Batch, prediction: Prediction, seen: int) -> tuple[Sets, dict[str, Sets | None]]:
-    """Which classes are in each picture: in truth, by the posterior, by the pixels alone, by both together."""
-    counted = batch.labels != IGNORE  # as for the IoU; outside of a picture it is not
+    """Which classes are in each image: in truth, by the posterior, by the pixels alone, by both together."""
+    counted = batch.labels != IGNORE  # as for the IoU; outside of an image it is not
 
     def found(labels: torch.Tensor) -> Sets:
         return np.asarray(classes_present(labels.where(counted, IGNORE), seen).cpu())

@@ -57,7 +57,7 @@ def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, devi
 def data_facts(train: Dataset) -> dict[str, Any]:
     """Facts beside the recipe that numbers depend on: the number of images, and how `data.saliency: auto` resolved."""
     mode = saliency_mode(train)
-    return {"training_pictures": len(train.names)} | ({} if mode is None else {"saliency": mode})
+    return {"training_images": len(train.names)} | ({} if mode is None else {"saliency": mode})
 
 
 def pending_base(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:
