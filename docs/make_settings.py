@@ -24,7 +24,7 @@ from ipseg.data.voc import VocConfig
 from ipseg.methods.registry import METHODS
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.evaluate import EvaluationConfig
 from ipseg.training.recipe import Recipe, TrainingConfig
 

@@ -15,7 +15,7 @@ from commands import fails
 from ipseg.config import MOST_YAML, parse_yaml
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import make_recipe
 

@@ -27,7 +27,7 @@ from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.methods.base import Prediction
 from ipseg.methods.labels import classes_present
-from ipseg.scenario.split import BACKGROUND, IGNORE
+from ipseg.scenario import BACKGROUND, IGNORE
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import batches
 from ipseg.training.folder import RunFolder

@@ -13,7 +13,7 @@ from ipseg.apps import cost as costs
 from ipseg.apps.cost import cost, scenario_of
 from ipseg.apps.train import resolve
 from ipseg.models.network import count_parameters
-from ipseg.scenario.catalog import VOC
+from ipseg.scenario import VOC
 
 CPU = torch.device("cpu")
 

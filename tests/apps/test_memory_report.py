@@ -15,7 +15,7 @@ from ipseg.data.memory import MemoryConfig, ReplayMemory, save_memory, update_me
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 
 def test_the_report_counts_what_lies_there(extended):

@@ -14,7 +14,7 @@ from ipseg.config import flat, to_dict
 from ipseg.methods.registry import METHODS
 from ipseg.models._torchvision import ensure_torchvision
 from ipseg.report.paper import paper_numbers, published_for
-from ipseg.scenario.catalog import VOC
+from ipseg.scenario import VOC
 from ipseg.sweep.grid import Grid, GridRun
 from ipseg.training.recipe import Recipe, make_recipe
 

@@ -12,7 +12,7 @@ from ipseg.data.image_io import find_images, read_image
 from ipseg.data.registry import data_config
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 
 def opened(root, **settings) -> DatasetSplits:

@@ -18,7 +18,7 @@ from ipseg.data.memory import ReplayMemory
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import Interrupted, UserError
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training import experiment, trainer
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe

@@ -27,7 +27,7 @@ from ipseg.data.memory import (
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 CLASSES = ("ant", "bee", "cat", "dog", "emu")
 SPLITS = ScenesConfig(classes=4, size=(40, 48), train=16, val=1, seed=57).build()  # some show classes of two steps

@@ -25,7 +25,7 @@ from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.registry import method_config
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 SPLITS = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=57).build()
 OTHERS = ScenesConfig(classes=4, size=(40, 48), train=24, val=1, seed=58).build().train  # the same names

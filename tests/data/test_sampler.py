@@ -15,7 +15,7 @@ from ipseg.data.sampler import Shard
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
 from ipseg.data.transforms import apply_transform
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 CPU = torch.device("cpu")
 SPLITS = ScenesConfig(classes=4, size=(32, 48), train=14, val=1).build()

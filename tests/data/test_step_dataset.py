@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ipseg.data.dataset import present_classes
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
-from ipseg.scenario.split import Scenario, ScenarioConfig
+from ipseg.scenario import Scenario, ScenarioConfig
 
 CLASSES = ("ant", "bee", "cat", "dog", "emu")
 

@@ -10,7 +10,7 @@ from ipseg.data.ade import AdeConfig
 from ipseg.data.registry import data_config
 from ipseg.data.voc import VocConfig
 from ipseg.errors import UserError
-from ipseg.scenario.catalog import ADE, VOC
+from ipseg.scenario import ADE, VOC
 
 
 def save_mask(path, values) -> None:

@@ -23,7 +23,7 @@ from ipseg.methods.registry import METHODS, method_config
 from ipseg.models._torchvision import ensure_torchvision
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 from ipseg.training.experiment import run
 from ipseg.training.recipe import make_recipe
 from ipseg.training.tensors import load_tensors

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from ipseg.data.registry import data_config
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.experiment import run
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import make_recipe

@@ -13,7 +13,7 @@ from ipseg.methods.registry import method_config
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
 from ipseg.models.posterior import Posterior
-from ipseg.scenario.split import Scenario, ScenarioConfig
+from ipseg.scenario import Scenario, ScenarioConfig
 
 MODEL = ModelConfig(
     backbone=BackboneConfig(name="resnet10t"), width=8, posterior_width=16, rates=(1, 2), posterior_dropout=0.0

@@ -26,7 +26,7 @@ from ipseg.models.freezing import freeze
 from ipseg.models.network import ModelConfig
 from ipseg.models.reduce import all_reduce_sum
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 # ---- weights fused after a step, as EWF ----------------------------------------------------------------------------
 

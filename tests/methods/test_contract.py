@@ -23,7 +23,7 @@ from ipseg.methods.registry import METHODS, method_config
 from ipseg.methods.softmax import SoftmaxMethod
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import Scenario, ScenarioConfig
+from ipseg.scenario import Scenario, ScenarioConfig
 from ipseg.training import experiment, setup
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.tensors import load_tensors

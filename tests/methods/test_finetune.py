@@ -10,7 +10,7 @@ from ipseg.errors import UserError
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,))
 

@@ -15,7 +15,7 @@ from ipseg.errors import UserError
 from ipseg.methods.ipseg import IPSeg, IPSegConfig
 from ipseg.methods.registry import method_config
 from ipseg.models.network import logits_of
-from ipseg.scenario.catalog import describe
+from ipseg.scenario import describe
 
 both_variants = pytest.mark.parametrize("variant", ["paper", "official"])
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from ipseg.data.batch import StepBatch
 from ipseg.methods.ipseg import IPSegConfig
 from ipseg.models.network import logits_of
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 
 def image_labels(method, images) -> torch.Tensor:

@@ -14,7 +14,7 @@ from ipseg.methods.labels import (
     temporary_labels,
     where_unlabeled,
 )
-from ipseg.scenario.split import MAX_CLASSES
+from ipseg.scenario import MAX_CLASSES
 
 C_U, C_B = 0, 1  # channels of the permanent branch
 C_F, FIRST = 0, 2  # channels of a temporary branch: c_f, c'_b, then the step's classes

@@ -21,7 +21,7 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import UserError
 from ipseg.evaluation.results import RunResult
 from ipseg.methods.registry import method_config
-from ipseg.scenario.split import Scenario
+from ipseg.scenario import Scenario
 from ipseg.training import experiment
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ipseg.methods.registry import method_config
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig, count_parameters
-from ipseg.scenario.catalog import describe
+from ipseg.scenario import describe
 
 PAPER = [135.92, 139.76, 143.60, 147.66, 151.28, 155.12]
 """Millions of parameters after each step. The fourth fits neither neighbor: the steps are 3.84 M apart elsewhere."""

@@ -10,7 +10,7 @@ from ipseg.models.backbone import BackboneConfig
 from ipseg.models.heads import Head, SmallTrunk, Trunk
 from ipseg.models.network import ModelConfig
 from ipseg.models.resize import resize, resize_by_products
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 STAGES = (torch.rand(2, 4, 16, 24), torch.rand(2, 5, 8, 12), torch.rand(2, 6, 4, 6))
 DECODED = torch.rand(2, 7, 2, 3)

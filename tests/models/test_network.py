@@ -13,7 +13,7 @@ from ipseg.methods.ipseg import IPSegConfig
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.freezing import set_mode
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import EvaluationConfig, batches
 

@@ -12,7 +12,7 @@ from torch import nn
 from ipseg.data.batch import Batch
 from ipseg.models.features import Canvas, Features
 from ipseg.models.posterior import Posterior
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 VECTORS = Path(__file__).parent / "vectors"
 

@@ -17,7 +17,7 @@ from ipseg.models.boxes import pool
 from ipseg.models.heads import Head, SmallTrunk
 from ipseg.models.network import ModelConfig
 from ipseg.models.posterior import pool_parts
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @pytest.mark.parametrize("name", names("ipseg_network_"))

@@ -12,7 +12,7 @@ import torch
 from given_network import load, names
 
 from ipseg.methods.labels import classes_present, coupled_labels
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step
 
 Vectors = dict[str, torch.Tensor]
 TRAINING = names("ipseg_data_train_")

@@ -14,7 +14,7 @@ from torch import Tensor
 from ipseg.methods.distillation import local_pod, pod_distance
 from ipseg.methods.pseudo_labels import entropy, pseudo_labels
 from ipseg.models.softmax import SoftmaxNetwork
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 METHODS = ("mib", "lwf", "lwf_mc", "ilt", "plop")
 ITERATIONS = [(method, name) for method in METHODS for name in names(f"{method}_step")]

@@ -9,7 +9,7 @@ import pytest
 from ipseg.config import override, to_dict
 from ipseg.methods.registry import METHODS
 from ipseg.report.paper import paper_numbers, published, published_for
-from ipseg.scenario.catalog import VOC, describe
+from ipseg.scenario import VOC, describe
 from ipseg.training.recipe import load_recipe, make_recipe
 
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.scenario.catalog import ADE, DATASETS, VOC, describe, named_scenarios
-from ipseg.scenario.names import NAMED
+from ipseg.scenario import ADE, DATASETS, NAMED, VOC, describe, named_scenarios
 
 
 def test_the_class_lists_are_those_of_the_data_sets():
@@ -62,5 +61,5 @@ def test_a_name_like_nothing_is_answered_without_a_guess():
 
 
 def test_scenarios_need_no_torch():
-    code = "import sys, ipseg.scenario.catalog; sys.exit('torch' in sys.modules)"
+    code = "import sys, ipseg.scenario; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,7 +6,7 @@ import pytest
 
 from ipseg.config import build
 from ipseg.errors import UserError
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 
 STEPS = [["cat", "dog"], ["horse"], ["sheep"]]
 

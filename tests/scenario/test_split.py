@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipseg.config import build, field_docs
 from ipseg.errors import UserError
-from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, Scenario, ScenarioConfig
+from ipseg.scenario import BACKGROUND, IGNORE, MAX_CLASSES, Scenario, ScenarioConfig
 
 ANIMALS = ("bird", "cat", "cow", "dog", "horse", "sheep")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipseg.scenario.catalog import describe
-from ipseg.scenario.split import Setting
+from ipseg.scenario import Setting, describe
 
 
 def lists_folder() -> Path:

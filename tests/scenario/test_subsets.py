@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.scenario.catalog import VOC, describe
-from ipseg.scenario.names import SUBSETS
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import SUBSETS, VOC, ScenarioConfig, describe
 
 ANIMALS = ("cat", "cow", "dog", "horse", "person", "sheep")
 

@@ -17,7 +17,7 @@ from ipseg.methods.ssul import SsulConfig
 from ipseg.models._torchvision import ensure_torchvision
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.catalog import describe
+from ipseg.scenario import describe
 from ipseg.training import experiment
 from ipseg.training.distributed import DistributedContext, sync_batch_norm
 from ipseg.training.iteration import Outcome

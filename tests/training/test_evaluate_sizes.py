@@ -8,7 +8,7 @@ import torch
 
 from ipseg.methods.base import Prediction
 from ipseg.methods.ipseg import IPSeg
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import WAITING, EvaluationConfig, batches, evaluate
 from ipseg.training.experiment import run

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ipseg.methods.base import Prediction
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import EvaluationConfig, evaluate
 

@@ -14,7 +14,7 @@ from ipseg.apps.train import resolve
 from ipseg.config import to_dict
 from ipseg.errors import UserError
 from ipseg.methods.registry import METHODS
-from ipseg.scenario.catalog import DATASETS
+from ipseg.scenario import DATASETS
 from ipseg.training.recipe import Recipe, load_recipe
 from ipseg.training.recipe_files import MOST_BASES, find_recipe, shipped_recipes
 

@@ -22,8 +22,7 @@ from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
 from ipseg.models.boxes import full_boxes
 from ipseg.models.network import count_parameters
-from ipseg.scenario.catalog import known_classes
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step, known_classes
 from ipseg.training.folder import RunFolder
 from ipseg.training.iteration import CudaGraphIteration, Iteration
 from ipseg.training.recipe import Recipe, make_recipe

@@ -23,7 +23,7 @@ from ipseg.data.mask_index import MaskInfo, scan_masks
 from ipseg.data.parallel import parallel_map
 from ipseg.data.registry import data_config
 from ipseg.errors import UserError
-from ipseg.scenario.split import Scenario, ScenarioConfig, Setting
+from ipseg.scenario import Scenario, ScenarioConfig, Setting
 
 SHOWN = 10
 """Problems of a kind that a person is shown; a program gets all."""

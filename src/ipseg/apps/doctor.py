@@ -53,7 +53,7 @@ def _try_network() -> tuple[bool, str]:
     from ipseg.methods.ipseg import IPSegConfig
     from ipseg.models.backbone import BackboneConfig
     from ipseg.models.network import ModelConfig
-    from ipseg.scenario.split import Step
+    from ipseg.scenario import Step
 
     try:
         device = choose_device("auto")

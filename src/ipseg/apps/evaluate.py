@@ -15,9 +15,10 @@ from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.folder import FolderConfig
 from ipseg.errors import UserError
-from ipseg.evaluation.results import BACKGROUND, StepResult
+from ipseg.evaluation.results import StepResult
 from ipseg.progress import silence
 from ipseg.report.compare import percent
+from ipseg.scenario import BACKGROUND
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.experiment import measure
 from ipseg.training.system import choose_device

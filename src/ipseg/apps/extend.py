@@ -25,7 +25,7 @@ from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, unknown
 from ipseg.files import whole_or_nothing, write_json
 from ipseg.progress import silence
-from ipseg.scenario.split import EXTENDED
+from ipseg.scenario import EXTENDED
 from ipseg.training.experiment import run as train
 from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder

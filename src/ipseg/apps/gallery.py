@@ -16,7 +16,7 @@ from ipseg.data.dataset import DatasetSplits, require_same_size
 from ipseg.errors import UserError
 from ipseg.report.compare import Run, TableRow
 from ipseg.report.page import Gallery, GalleryImage
-from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario
+from ipseg.scenario import BACKGROUND, IGNORE, Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe
 from ipseg.training.setup import load, restore

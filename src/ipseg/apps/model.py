@@ -19,7 +19,7 @@ from ipseg.errors import UserError
 from ipseg.methods.base import Method
 from ipseg.models.network import Encoder
 from ipseg.models.tiles import Tiles, context_of
-from ipseg.scenario.split import BACKGROUND, Scenario, Step
+from ipseg.scenario import BACKGROUND, Scenario, Step
 
 ImageInput = NDArray[np.uint8] | Image.Image | str | Path
 """What a model looks at: (H, W, 3) bytes, a Pillow image, or a file."""

@@ -25,7 +25,7 @@ from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import remove_abandoned, replacing, whole_or_nothing
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import BACKGROUND, EXTENDED, Scenario, Step
+from ipseg.scenario import BACKGROUND, EXTENDED, Scenario, Step
 from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe

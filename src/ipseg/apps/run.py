@@ -15,7 +15,7 @@ from ipseg.data.dataset import EmptyDataset
 from ipseg.data.memory import ReplayMemory, load_memory
 from ipseg.errors import UserError, quoted
 from ipseg.methods.base import Method
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.setup import restore

@@ -9,8 +9,7 @@ from rich import box
 from rich.table import Table
 
 from ipseg.data.scenes.objects import class_names
-from ipseg.scenario.catalog import DATASETS, describe, named_scenarios
-from ipseg.scenario.split import Scenario, Setting
+from ipseg.scenario import DATASETS, Scenario, Setting, describe, named_scenarios
 
 
 def all_scenarios(setting: Setting = "overlap") -> list[Scenario]:

@@ -10,7 +10,7 @@ from ipseg.data.file_dataset import FileDataConfig, FileDataset
 from ipseg.data.file_tree import Files, require_folders, require_names
 from ipseg.data.image_io import IndexMasks
 from ipseg.data.saliency_source import SaliencySource
-from ipseg.scenario.catalog import ADE
+from ipseg.scenario import ADE
 
 
 @dataclass(frozen=True, kw_only=True)

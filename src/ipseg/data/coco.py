@@ -20,7 +20,7 @@ from ipseg.data.image_io import read_colors
 from ipseg.data.saliency_source import SaliencySource
 from ipseg.errors import UserError
 from ipseg.files import read_plain
-from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, is_background
+from ipseg.scenario import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from ipseg.data.mask_index import class_presence_of
 from ipseg.data.saliency_source import SaliencyMode, SaliencySetting, SaliencySource
 from ipseg.errors import UserError
 from ipseg.saliency.fallback import salient
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 MaskReader = Callable[[Path], Mask]
 """Reads a mask in the data set's values. Picklable, and its repr names all that its results depend on."""

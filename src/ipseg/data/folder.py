@@ -15,7 +15,7 @@ from ipseg.data.file_tree import Files, LayoutError, read_lines, read_names, req
 from ipseg.data.image_io import Color, ColorMasks, IndexMasks
 from ipseg.data.saliency_source import SaliencySource
 from ipseg.errors import UserError, require_between
-from ipseg.scenario.split import BACKGROUND, IGNORE, MAX_CLASSES, is_background
+from ipseg.scenario import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
 IGNORED = "ignore"
 """In a list with colors: the name of the color that is neither trained on nor counted."""

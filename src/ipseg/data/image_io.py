@@ -16,7 +16,7 @@ from PIL.ExifTags import Base
 
 from ipseg.data.dataset import DataError, Image, Mask, Saliency, present_classes
 from ipseg.errors import UserError
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipseg.data.batch import Sample
 from ipseg.data.dataset import Dataset, require_same_size
 from ipseg.errors import UserError
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step
 
 
 class StepDataset:

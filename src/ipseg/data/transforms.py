@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipseg.data.batch import Batch, Sample
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 Size = tuple[int, int]
 Resize = Literal["crop", "full", "shrink"]

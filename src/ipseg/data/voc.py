@@ -10,7 +10,7 @@ from ipseg.data.file_dataset import FileDataConfig, FileDataset
 from ipseg.data.file_tree import Files, read_names, require_folders, require_names
 from ipseg.data.image_io import IndexMasks
 from ipseg.data.saliency_source import SaliencySource
-from ipseg.scenario.catalog import VOC
+from ipseg.scenario import VOC
 
 AUG = "SegmentationClassAug"
 LISTS = "ImageSets/Segmentation"

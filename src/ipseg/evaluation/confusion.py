@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 
 class ConfusionMatrix:

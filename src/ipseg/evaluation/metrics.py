@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ipseg.scenario.split import BACKGROUND
+from ipseg.scenario import BACKGROUND
 
 Absent = Literal["skip", "zero"]
 

@@ -10,8 +10,7 @@ from types import NoneType
 from typing import Any
 
 from ipseg.files import read_json, write_json
-from ipseg.scenario.split import BACKGROUND as BACKGROUND  # noqa: PLC0414 - readers of results use it
-from ipseg.scenario.split import EXTENDED
+from ipseg.scenario import EXTENDED
 
 VERSION = 2
 """Of results.json and step.json. 2 has `confusion`; files of version 1 are read as ever."""

@@ -37,7 +37,7 @@ from ipseg.methods.labels import classes_present
 from ipseg.models.cuda_graphs import Recorder
 from ipseg.models.freezing import set_mode, trainable
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ipseg.methods.losses import pixel_bce
 from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, train_dropout, trainable
 from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN, Head
 from ipseg.models.network import Network
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 CONFIDENCE = 0.7
 """A pseudo-label counts from this probability (SSUL's, which section 4.1 adopts)."""

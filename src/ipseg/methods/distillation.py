@@ -15,7 +15,7 @@ from torch import Tensor
 from ipseg.methods.losses import global_count, mean_over
 from ipseg.models.compiled import compilable
 from ipseg.models.precision import autocast_disabled
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 
 def distill(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:

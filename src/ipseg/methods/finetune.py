@@ -13,7 +13,7 @@ from ipseg.errors import UserError
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from ipseg.models.freezing import set_mode, train_dropout, trainable
 from ipseg.models.heads import Head, he_init
 from ipseg.models.network import Encoder, ModelConfig, Network, he_heads, large_heads, logits_of, small_heads
 from ipseg.models.posterior import Posterior
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True)

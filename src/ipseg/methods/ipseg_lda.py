@@ -37,7 +37,7 @@ from ipseg.models.freezing import frozen_copy, set_mode
 from ipseg.models.heads import Head
 from ipseg.models.lda import StreamingLDA
 from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ipseg.models.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 
 def permanent_labels(y: Tensor, old: Tensor, salient: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ipseg.models.compiled import compilable
 from ipseg.models.reduce import all_reduce_sum, world_size
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 
 def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:

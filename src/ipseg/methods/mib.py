@@ -16,7 +16,7 @@ from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)

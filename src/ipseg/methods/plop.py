@@ -20,7 +20,7 @@ from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import touched
 from ipseg.models.network import ModelConfig
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
-from ipseg.scenario.split import IGNORE, Step
+from ipseg.scenario import IGNORE, Step
 
 
 @dataclass(frozen=True, kw_only=True)

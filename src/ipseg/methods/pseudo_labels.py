@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ipseg.methods.losses import global_count
 from ipseg.models.reduce import all_reduce_sum
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 
 BINS = 10_000
 """Of the histograms that medians are read from: their error is below a ten-thousandth of the largest entropy."""

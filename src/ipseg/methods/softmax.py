@@ -17,7 +17,7 @@ from ipseg.models.cuda_graphs import run
 from ipseg.models.freezing import frozen_copy, set_mode, trainable
 from ipseg.models.network import ModelConfig
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from ipseg.models.features import Features
 from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, trainable
 from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
-from ipseg.scenario.split import Step
+from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)

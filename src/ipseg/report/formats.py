@@ -12,8 +12,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ipseg.evaluation.results import BACKGROUND, RunResult, StepResult
+from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.report.compare import COLUMNS, DAGGER, NEAREST, Cell, ResultTable, notes, percent
+from ipseg.scenario import BACKGROUND
 from ipseg.visible import one_line
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", DAGGER: r"$^\dagger$"}

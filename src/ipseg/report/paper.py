@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from ipseg.scenario.catalog import describe
+from ipseg.scenario import describe
 
 FILE = Path(__file__).with_name("paper_numbers.csv")
 BACKBONES = {"resnet101.": "resnet-101", "swin_base_patch4_window12_384.": "swin-b"}

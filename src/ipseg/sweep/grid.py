@@ -24,7 +24,7 @@ from typing import Any, get_args
 
 from ipseg.config import Settings, flat, read_yaml, to_dict
 from ipseg.errors import UserError, unknown
-from ipseg.scenario.split import Setting
+from ipseg.scenario import Setting
 from ipseg.training.recipe import make_recipe
 from ipseg.training.recipe_files import merge_settings, with_base, with_overrides
 

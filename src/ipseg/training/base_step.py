@@ -8,7 +8,7 @@ from typing import Any
 
 from ipseg.config import scopes, to_dict
 from ipseg.errors import UserError
-from ipseg.scenario.split import Scenario
+from ipseg.scenario import Scenario
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 

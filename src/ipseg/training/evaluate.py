@@ -27,7 +27,7 @@ from ipseg.methods.base import Method, Prediction
 from ipseg.methods.labels import classes_present
 from ipseg.models.compiled import compiling
 from ipseg.models.cuda_graphs import cuda_recorder
-from ipseg.scenario.split import BACKGROUND, IGNORE, Scenario, Step
+from ipseg.scenario import BACKGROUND, IGNORE, Scenario, Step
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.system import no_cudnn_benchmark
 

@@ -19,7 +19,7 @@ from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method
 from ipseg.methods.labels import where_unlabeled
 from ipseg.progress import Meter, silence
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step
 from ipseg.training.distributed import DistributedContext, distributed
 from ipseg.training.evaluate import evaluate
 from ipseg.training.folder import ReadOnlyRunFolder, RunFolder

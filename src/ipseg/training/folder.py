@@ -45,7 +45,7 @@ from ipseg.files import (
     write_text,
 )
 from ipseg.own_code import require_allowed
-from ipseg.scenario.split import Scenario
+from ipseg.scenario import Scenario
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.system import describe_system
 from ipseg.training.tensors import digest, load_tensors, save_tensors

@@ -12,7 +12,7 @@ from torch import Tensor
 from ipseg.data.batch import Batch, StepBatch
 from ipseg.methods.base import Method
 from ipseg.models.compiled import compiling
-from ipseg.scenario.split import IGNORE
+from ipseg.scenario import IGNORE
 from ipseg.training.distributed import DistributedContext, distributed_loss
 from ipseg.training.recipe import TrainingConfig
 

@@ -15,7 +15,7 @@ from ipseg.errors import UserError, require_above, require_at_least, require_bet
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.registry import method_config
 from ipseg.models.network import ModelConfig
-from ipseg.scenario.split import ScenarioConfig
+from ipseg.scenario import ScenarioConfig
 from ipseg.training.evaluate import EvaluationConfig
 from ipseg.training.recipe_files import find_recipe, read_recipe, with_overrides
 from ipseg.training.track import require_tracker

@@ -13,7 +13,7 @@ from ipseg.data.file_dataset import saliency_mode
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
-from ipseg.scenario.split import Scenario, Step
+from ipseg.scenario import Scenario, Step
 from ipseg.training.base_step import SharedBase, shared_base
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe

@@ -1,11 +1,13 @@
-"""The steps of a scenario, and which classes of a mask each step may see."""
+"""What is learned when: classes, their order, the steps, and which classes of a mask each step may see."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import accumulate, chain
 from typing import Any, Literal
 
@@ -15,7 +17,6 @@ from numpy.typing import NDArray
 from ipseg.config import scoped
 from ipseg.errors import UserError, require_at_least, require_one_of, unknown
 from ipseg.parsing import require_text
-from ipseg.scenario.names import SUBSETS, step_sizes
 
 IGNORE = 255
 """The mask value that is neither trained on nor counted."""
@@ -225,3 +226,126 @@ def _require_names(where: str, names: Sequence[str], valid: Sequence[str]) -> No
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UserError(f"{where} names {', '.join(twice)} more than once.")
+
+
+# ---- the scenarios of public data sets, by name ---------------------------------------------------------------------
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+VOC = _listed(
+    """aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, dog, horse, motorbike, person,
+    pottedplant, sheep, sofa, train, tvmonitor"""
+)
+"""Pascal VOC, mask values 1 to 20."""
+
+ADE = _listed(
+    """wall, building, sky, floor, tree, ceiling, road, bed, windowpane, grass, cabinet, sidewalk, person, earth, door,
+    table, mountain, plant, curtain, chair, car, water, painting, sofa, shelf, house, sea, mirror, rug, field,
+    armchair, seat, fence, desk, rock, wardrobe, lamp, bathtub, railing, cushion, base, box, column, signboard,
+    chest of drawers, counter, sand, sink, skyscraper, fireplace, refrigerator, grandstand, path, stairs, runway, case,
+    pool table, pillow, screen door, stairway, river, bridge, bookcase, blind, coffee table, toilet, flower, book,
+    hill, bench, countertop, stove, palm, kitchen island, computer, swivel chair, boat, bar, arcade machine, hovel,
+    bus, towel, light, truck, tower, chandelier, awning, streetlight, booth, television receiver, airplane, dirt track,
+    apparel, pole, land, bannister, escalator, ottoman, bottle, buffet, poster, stage, van, ship, fountain,
+    conveyer belt, canopy, washer, plaything, swimming pool, stool, barrel, basket, waterfall, tent, bag, minibike,
+    cradle, oven, ball, food, step, tank, trade name, microwave, pot, animal, bicycle, lake, dishwasher, screen,
+    blanket, sculpture, hood, sconce, vase, traffic light, tray, ashcan, fan, pier, crt screen, plate, monitor,
+    bulletin board, shower, radiator, glass, clock, flag"""
+)
+"""ADE20K (objectInfo150), mask values 1 to 150, each class by a short name of its own."""
+
+DATASETS: dict[str, tuple[str, ...]] = {"voc": VOC, "ade": ADE}
+"""The data sets whose classes are known without their files. Others are added by whoever asks."""
+
+IN_FILES = {"folder": ("its classes.txt", "data/mine"), "coco": ("its annotations", "coco")}
+"""Data sets whose classes stand in files of theirs: where, and a path to show how to name one."""
+
+NAMED: dict[str, tuple[str, ...]] = {
+    "voc": ("15-1", "15-5", "19-1", "10-1", "5-3", "5-1", "2-2", "2-1", "joint"),
+    "voc_animals": ("2-1", "3-1", "3-3", "5-1", "joint"),
+    "ade": ("100-50", "100-10", "100-5", "50-50", "50-20", "joint"),
+    "scenes": ("6-2", "6-1", "4-2", "2-2", "joint"),
+}
+"""The scenarios that papers and this project report on; any other BASE-INCREMENT that fits works as well."""
+
+SUBSETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "voc_animals": ("voc", ("cat", "cow", "dog", "horse", "person", "sheep")),
+}
+"""Some classes of a data set under a name of their own: the data set, and the classes. Its others are background."""
+
+_SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
+
+
+def step_sizes(name: str, classes: int) -> list[int]:
+    """How many classes each step of DATASET/BASE-INCREMENT learns; the last step takes what is left.
+
+    >>> step_sizes("voc/15-2", 20)
+    [15, 2, 2, 1]
+    """
+    split = name.rpartition("/")[2]
+    if split == "joint":
+        return [classes]
+    found = _SPLIT.fullmatch(split)
+    if found is None:
+        raise no_such_scenario(name)
+    base, increment = int(found[1]), int(found[2])
+    if not 1 <= base <= classes or increment < 1:
+        raise UserError(
+            f'scenario "{name}" does not fit: the number of classes to learn is {classes}. '
+            f"BASE must be 1 to {classes} and INCREMENT at least 1."
+        )
+    return [base, *(min(increment, classes - done) for done in range(base, classes, increment))]
+
+
+def no_such_scenario(name: str) -> UserError:
+    """The error for a name that says no scenario, with the nearest named one of its data set."""
+    data, slash, _ = name.rpartition("/")
+    valid = [f"{key}/{split}" for key, splits in NAMED.items() for split in splits if not slash or key == data]
+    alike = {full: SequenceMatcher(None, name, full).ratio() for full in valid}
+    near = max(alike, key=alike.__getitem__, default="")
+    guess = f" Did you mean {near}?" if alike.get(near, 0) >= 0.5 else ""
+    return UserError(
+        f'no scenario "{name}".{guess} A scenario is DATASET/BASE-INCREMENT: voc/15-1, ade/100-10, scenes/6-2. '
+        "`ipseg scenarios` lists the named ones."
+    )
+
+
+def named_scenarios(datasets: Mapping[str, Sequence[str]] = DATASETS) -> dict[str, Scenario]:
+    """Every named scenario of these data sets, by name."""
+    names = [f"{data}/{split}" for data in NAMED if _whole(data) in datasets for split in NAMED[data]]
+    return {name: describe(name, datasets=datasets) for name in names}
+
+
+def describe(name: str, setting: Setting = "overlap", datasets: Mapping[str, Sequence[str]] = DATASETS) -> Scenario:
+    """The scenario of a name such as voc/15-1: any BASE-INCREMENT that fits a known data set.
+
+    >>> [len(step.new) for step in describe("voc/15-1").steps]
+    [15, 1, 1, 1, 1, 1]
+    """
+    data, slash, _ = name.rpartition("/")
+    if not slash:
+        raise no_such_scenario(name)
+    whole = _whole(data)
+    if whole in IN_FILES.keys() - datasets.keys():
+        where, path = IN_FILES[whole]
+        raise UserError(
+            f'the classes of "{whole}" stand in {where}, so the steps of {name} cannot be shown without the data. '
+            f"With it: `ipseg data check {path} --format {whole} --scenario {name}`."
+        )
+    if whole not in datasets:
+        known = [*datasets, *(subset for subset in SUBSETS if _whole(subset) in datasets)]
+        raise unknown("data set", data, known, f'It stands in the scenario "{name}".')
+    return ScenarioConfig(name=name, setting=setting).build(whole, datasets[whole])
+
+
+def known_classes(data: str) -> tuple[str, ...] | None:
+    """The classes of a data set that is known without its files, also by the name of a subset."""
+    return DATASETS.get(_whole(data))
+
+
+def _whole(data: str) -> str:
+    """The data set that a subset is of; any other is its own."""
+    return SUBSETS.get(data, (data,))[0]
