@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ipseg.data.batch import BatchPlan, StepBatch
-from ipseg.data.loader import BatchLoader
+from ipseg.data.loader import BatchLoader, Passes
 from ipseg.data.memory import Exemplar, MemoryConfig, ReplayMemory, load_memory, save_memory
 from ipseg.data.sampler import Shard
 from ipseg.data.scenes.dataset import ScenesConfig
@@ -65,8 +65,23 @@ def test_one_pass_shows_every_image_of_the_step(memory, num_new):
     passed = list(loader.sampler.one_pass())
     assert {row for batch in passed for row, _ in batch.inputs} >= set(range(loader.sampler.num_images))
     assert list(loader.sampler.one_pass()) == passed
+    for number in range(4):
+        passed = list(loader.sampler.one_pass(number))
+        assert {row for batch in passed for row, _ in batch.inputs} >= set(range(loader.sampler.num_images))
     first, again = list(loader.one_pass()), loader.one_pass()
     assert all(torch.equal(one.inputs.images, next(again).inputs.images) for one in first)
+
+
+def test_each_time_they_are_gone_through_passes_show_every_image_in_other_crops(memory):
+    loader = loader_of(memory, plan=BatchPlan(2))
+    passes = Passes(loader)
+    for number in range(3):
+        found, expected = list(passes), list(loader.one_pass(number))
+        assert len(found) == len(expected)
+        assert all(
+            torch.equal(one.inputs.images, other.inputs.images) for one, other in zip(found, expected, strict=True)
+        )
+    assert not torch.equal(expected[0].inputs.images, next(loader.one_pass()).inputs.images)
 
 
 @pytest.mark.parametrize("num_new", [1, 3, 4])

@@ -95,7 +95,7 @@ class Subject:
         """What a method does before the first iteration."""
         count = self.plan().num_new
         passes = -(-len(self.inputs.steps[self.step.index]) // count)
-        self.method.prepare(self.batch(iteration) for iteration in range(passes))
+        self.method.prepare([self.batch(iteration) for iteration in range(passes)])
 
     def end_step(self) -> None:
         """What a method does after the last one."""

@@ -95,7 +95,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
 
 def train(method: Method, batches: list[StepBatch]) -> list[dict[str, float]]:
     """The beginning of a step as the engine does it."""
-    method.prepare(iter(batches))
+    method.prepare(batches)
     return learn(method, batches)
 
 
@@ -151,7 +151,7 @@ def test_a_prediction_depends_on_its_own_image_alone(name):
 def test_its_losses_are_finite_numbers_and_move_all_that_shall_learn(name, batches):
     method = build(name, 1 if name == "joint" else 2)
     (batch,) = batches(name, count=1)
-    method.prepare(iter([batch]))
+    method.prepare([batch])
     method.train_mode()
     parts = method.loss(batch)
     assert all(part.shape == () and torch.isfinite(part) and part.dtype == torch.float32 for part in parts.values())
@@ -194,7 +194,7 @@ def test_labels_of_old_and_future_classes_in_the_data_change_nothing(name, batch
 @every_incremental
 def test_what_it_does_not_give_to_the_optimizer_stays_as_it_is(name, batches):
     method, made = build(name, 2), batches(name)
-    method.prepare(iter(made))
+    method.prepare(made)
     learning = {id(parameter) for group in method.parameter_groups() for parameter in group.parameters}
     kept = {key for key, parameter in method.network.named_parameters() if id(parameter) not in learning}
     before, previous = state(method.network), method.teacher if isinstance(method, SoftmaxMethod) else None

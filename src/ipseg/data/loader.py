@@ -82,9 +82,9 @@ class BatchLoader:
         with self._load(map(self.sampler.__getitem__, iterations)) as batches:
             yield batches
 
-    def one_pass(self) -> Iterator[StepBatch]:
+    def one_pass(self, number: int = 0) -> Iterator[StepBatch]:
         """Every image of the step, augmented as in training: the same in a resumed run."""
-        with self._load(self.sampler.one_pass()) as batches:
+        with self._load(self.sampler.one_pass(number)) as batches:
             yield from batches
 
     def unaugmented(self) -> Iterator[StepBatch]:
@@ -113,6 +113,17 @@ class BatchLoader:
         if batch.replay_images:
             replay_images = apply_transform(images, positions[count:], transforms[count:], self.crop)
         return StepBatch(inputs, batch.num_new, replay_images, batch.num_posterior)
+
+
+class Passes:
+    """Passes over a step: each iteration over this is the next one."""
+
+    def __init__(self, loader: BatchLoader) -> None:
+        self.loader, self._begun = loader, 0
+
+    def __iter__(self) -> Iterator[StepBatch]:
+        self._begun += 1
+        return self.loader.one_pass(self._begun - 1)
 
 
 class StepSamples:

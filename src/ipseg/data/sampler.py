@@ -5,6 +5,7 @@ A resumed run sees the batches of one that was never stopped, and no random stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,9 +72,13 @@ class StepSampler:
     flip: bool
     shard: Shard = ALONE
 
-    def one_pass(self) -> Iterator[BatchRows]:
-        """The first batches, until they have shown every image of the step."""
-        return (self[iteration] for iteration in range(-(-self.num_images // self.plan.num_new)))
+    def one_pass(self, number: int = 0) -> Iterator[BatchRows]:
+        """The first batches, until they have shown every image of the step; further passes show it other crops.
+
+        Each begins where an order of the images begins.
+        """
+        start = number * (self.num_images // math.gcd(self.num_images, self.plan.num_new))
+        return (self[start + iteration] for iteration in range(-(-self.num_images // self.plan.num_new)))
 
     def unaugmented(self) -> Iterator[BatchRows]:
         """This process's images of the step once, uncropped."""

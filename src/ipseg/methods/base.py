@@ -85,7 +85,8 @@ class Method(ABC):
     def prepare(self, batches: Iterable[StepBatch]) -> None:  # noqa: B027 (does nothing by default)
         """See the step's images before the first iteration (PLOP's medians), or rebuild layers.
 
-        `batches` show every image of the step, augmented as in training. They are made when they are asked for.
+        `batches` show every image of the step, augmented as in training. They are made when they are asked for. To go
+        through them again is another pass, with other crops. In several processes each sees its share.
         """
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed
 from torch import Tensor
@@ -14,9 +16,26 @@ def world_size() -> int:
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:
-    """The sum over all processes, each of which must call this."""
+    """The sum over all processes, each of which must call this, and go backward through it if it has a gradient."""
     if world_size() == 1:
         return value
-    total = value.clone()
+    total: Tensor = _Sum.apply(value)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; so is its gradient, for each one's sum is in the losses of all."""
+
+    @staticmethod
+    def forward(_ctx: Any, mine: Tensor) -> Tensor:
+        return _summed(mine)
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def _summed(mine: Tensor) -> Tensor:
+    total = mine.contiguous().clone()
     torch.distributed.all_reduce(total)
     return total

@@ -19,6 +19,7 @@ from ipseg.data.batch import StepBatch
 from ipseg.data.sampler import Shard
 from ipseg.errors import UserError
 from ipseg.methods.base import Method
+from ipseg.models.reduce import all_reduce_sum
 from ipseg.training.system import choose_device
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ def _normalize(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
     count = torch.tensor([float(x.numel() // x.shape[1])])
     torch.distributed.all_reduce(count)
     wide = x.float()  # a difference of squares has nothing left in bf16
-    sums: Tensor = _Sum.apply(torch.stack([wide.sum((0, 2, 3)), wide.square().sum((0, 2, 3))]))  # type: ignore[no-untyped-call]
+    sums = all_reduce_sum(torch.stack([wide.sum((0, 2, 3)), wide.square().sum((0, 2, 3))]))
     mean = sums[0] / count
     variance = (sums[1] / count - mean.square()).clamp(min=0)
     if self.running_mean is not None and self.running_var is not None and self.momentum is not None and count > 1:
@@ -160,21 +161,3 @@ def _normalize(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
     for name in ("drop", "act"):  # timm's batch norms end with an activation
         x = getattr(self, name)(x) if hasattr(self, name) else x
     return x
-
-
-class _Sum(torch.autograd.Function):
-    """The sum over all processes; so is its gradient, for each one's sum is in the losses of all."""
-
-    @staticmethod
-    def forward(_ctx: Any, mine: Tensor) -> Tensor:
-        return _summed(mine)
-
-    @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
-        return _summed(gradient)
-
-
-def _summed(mine: Tensor) -> Tensor:
-    total = mine.contiguous().clone()
-    torch.distributed.all_reduce(total)
-    return total

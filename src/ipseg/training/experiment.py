@@ -11,7 +11,7 @@ import torch
 
 from ipseg.data.batch import Sample
 from ipseg.data.dataset import DatasetSplits
-from ipseg.data.loader import BatchLoader, cache_limit
+from ipseg.data.loader import BatchLoader, Passes, cache_limit
 from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory, load_memory, save_memory, update_memory
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import Interrupted, UserError, require_at_least
@@ -20,7 +20,7 @@ from ipseg.methods.base import Method
 from ipseg.methods.labels import where_unlabeled
 from ipseg.progress import Meter, silence
 from ipseg.scenario import Scenario, Step
-from ipseg.training.distributed import DistributedContext, distributed
+from ipseg.training.distributed import DistributedContext, distributed, sync_batch_norm
 from ipseg.training.evaluate import evaluate
 from ipseg.training.folder import ReadOnlyRunFolder, RunFolder
 from ipseg.training.recipe import Recipe
@@ -142,7 +142,9 @@ def train(
     title = f"{recipe.name or recipe.method.name} step {step.index}: {', '.join(step.new)}"
     mixed = torch.autocast(dist.device.type, torch.bfloat16, enabled=training.precision == "bf16")
     with mixed:
-        method.prepare(loader.one_pass())
+        if dist.size > 1:  # the method may train there
+            sync_batch_norm(method.network, dist.device)
+        method.prepare(Passes(loader))
     watch.lap("load")
     with stop_request() as stopped:
         train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
