@@ -135,6 +135,43 @@ def test_a_run_whose_folder_is_removed_or_moved_says_so_and_does_not_begin_it_an
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("after", ["train_step", "store_memory", "measure"])
+@pytest.mark.parametrize("left", [[], ["step_00"]], ids=str)
+def test_a_run_whose_folder_is_replaced_or_removed_in_parts_is_not_called_finished(
+    tiny_settings, tmp_path, monkeypatch, after, left
+):
+    """`rm -r` leaves a folder in which something is written at that moment; a name may be given to another folder."""
+    original, folder = getattr(experiment, after), tmp_path / "run"
+
+    def taking_away(*arguments: object, **options: object) -> object:
+        result = original(*arguments, **options)
+        if folder.exists() and (folder / "run.json").exists():
+            folder.rename(tmp_path / "elsewhere")
+            folder.mkdir()
+            for name in left:
+                shutil.copytree(tmp_path / "elsewhere" / name, folder / name)
+        return result
+
+    monkeypatch.setattr(experiment, after, taking_away)
+    with pytest.raises(UserError, match="run was removed or moved while the run was writing there"):
+        run(make_recipe(tiny_settings), folder, quiet=True)
+    assert not (folder / "results.json").exists()
+    assert not (folder / "step_01").exists()
+
+
+def test_a_run_whose_folder_is_moved_and_linked_to_goes_on(tiny_settings, tmp_path, monkeypatch):
+    original, folder = experiment.measure, tmp_path / "run"
+
+    def moving(*arguments: object, **options: object) -> object:
+        if not folder.is_symlink():
+            folder.rename(tmp_path / "elsewhere")
+            folder.symlink_to(tmp_path / "elsewhere")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(experiment, "measure", moving)
+    assert run(make_recipe(tiny_settings), folder, quiet=True).complete
+
+
 def test_a_checkpoint_whose_folder_is_removed_ends_the_run(tiny_settings, tmp_path, monkeypatch):
     tiny_settings["training"] |= {"checkpoint_seconds": 0, "log_every": 1000}
     save = Checkpoint.save

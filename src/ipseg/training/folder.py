@@ -64,6 +64,7 @@ class RunFolder:
         self.path = path
         self._facts: dict[str, Any] = {}  # of the data, for run.json
         self._saved: tuple[int, dict[str, str]] = (-1, {})  # the step last saved, and a digest of each tensor then
+        self._locked: bytes | None = None  # what run.json said when this process began to write here
 
     # ---- opening ------------------------------------------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One process at a time trains in a folder, on systems that have such locks."""
-        with (self.path / "run.json").open() as file:
+        with (self.path / "run.json").open("rb") as file:
             try:
                 import fcntl
 
@@ -203,15 +204,31 @@ class RunFolder:
             except (ImportError, OSError):
                 pass
             self._clear()  # only now: another process may be writing
+            self._locked = file.read()
             try:
                 yield
             except (OSError, UserError) as error:
-                if self.begun:
-                    raise
-                raise UserError(
-                    f"{self.path} was removed or moved while the run was writing there. Put it back and continue with "
-                    "--resume, or start another run."
-                ) from error
+                self._require_in_place(error)
+                raise
+            else:
+                self._require_in_place()
+            finally:
+                self._locked = None
+
+    def _require_in_place(self, cause: Exception | None = None) -> None:
+        """Raise if the folder that is locked was removed or moved: what is written would make up no run, and be lost.
+
+        Where it was, others may have made one of its name, or writing has brought parts of it back.
+        """
+        try:
+            there = self._locked is None or (self.path / "run.json").read_bytes() == self._locked
+        except OSError:
+            there = False
+        if not there:
+            raise UserError(
+                f"{self.path} was removed or moved while the run was writing there. Put it back and continue with "
+                "--resume, or start another run."
+            ) from cause
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
@@ -298,6 +315,7 @@ class RunFolder:
     def log(self, **values: Any) -> None:
         """Add a line to log.jsonl."""
         path = self.path / LOG
+        self._require_in_place()
         with explaining_full_disk(path), appending(path) as file:
             file.write(json.dumps({"time": round(time.time(), 3), **values}).encode() + b"\n")
 
