@@ -256,6 +256,13 @@ def test_a_category_s_name_is_one_line_of_text(coco, name):
         CocoConfig(path=str(coco)).build()
 
 
+@pytest.mark.parametrize(("name", "why"), [("\ud800", "half a character"), ("a\0b", "a NUL")])
+def test_a_category_s_name_can_be_written_down(coco, name, why):
+    write_instances(coco, "train", [], categories=[*CATEGORIES, {"id": 20, "name": name}])
+    with pytest.raises(UserError, match=rf"category 20 cannot be called so: .*{why}.* Rename it"):
+        CocoConfig(path=str(coco)).build()
+
+
 def test_a_crowd_of_zero_in_quotes_is_none(coco):
     write_instances(coco, "train", [thing(0, 17, WHOLE) | {"iscrowd": "0"}])
     assert CocoConfig(path=str(coco), crowd="ignore").build().train.class_presence() == [{2}, frozenset()]

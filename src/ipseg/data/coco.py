@@ -20,6 +20,7 @@ from ipseg.data.image_io import read_colors
 from ipseg.data.saliency_source import SaliencySource
 from ipseg.errors import UserError
 from ipseg.files import read_plain
+from ipseg.parsing import require_text
 from ipseg.scenario import BACKGROUND, IGNORE, MAX_CLASSES, is_background
 
 T = TypeVar("T")
@@ -186,6 +187,10 @@ def _read_categories(path: Path, listed: list[dict[str, Any]]) -> tuple[dict[int
     for one in listed:
         if not isinstance(one["name"], str) or len(one["name"].strip().splitlines()) != 1:
             raise UserError(f"{path}: category {one['id']} is called {one['name']!r}; a name is one line of text.")
+        try:
+            require_text(one["name"])
+        except UserError as error:
+            raise UserError(f"{path}: category {one['id']} cannot be called so: {error}. Rename it.") from error
         if is_background(one["name"].strip()):
             raise UserError(
                 f'{path}: category {one["id"]} is called "{one["name"]}". Take it out, with its annotations: '
