@@ -87,9 +87,10 @@ def test_class_names_must_be_1_to_253_different_ones_without_the_background(make
         opened(root)
 
 
-def test_a_class_list_that_is_no_text_is_refused_by_name(make_folder_data):
+@pytest.mark.parametrize("text", [b"caf\xe9\n", b"red\nb\0us\n", "red\nbus\n".encode("utf-16-le")])
+def test_a_class_list_that_is_no_text_is_refused_by_name(make_folder_data, text):
     root = make_folder_data()
-    (root / "classes.txt").write_bytes(b"caf\xe9\n")
+    (root / "classes.txt").write_bytes(text)
     with pytest.raises(UserError, match=r"classes\.txt is not a text file in UTF-8"):
         opened(root)
 

@@ -13,6 +13,7 @@ from ipseg.data.dataset import DataError
 from ipseg.data.image_io import IMAGE_SUFFIXES
 from ipseg.errors import UserError
 from ipseg.files import read_plain
+from ipseg.parsing import require_text
 
 MAX_LIST_BYTES = 1 << 28
 """Of a list of names: those of millions of images."""
@@ -122,6 +123,7 @@ def read_lines(path: Path, root: Path) -> list[str]:
     require_inside(path, root)
     try:
         text = read_plain(path, MAX_LIST_BYTES).decode("utf-8-sig")
+        require_text(text)
     except FileNotFoundError as error:
         raise LayoutError(f"{path} is missing.") from error
     except (OSError, ValueError) as error:
