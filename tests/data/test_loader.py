@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ipseg.data.batch import BatchPlan
-from ipseg.data.loader import AHEAD, GIGABYTE, BatchLoader, SampleCache, cache_limit, read_ahead
+from ipseg.data.loader import AHEAD, GIGABYTE, BatchLoader, StepSamples, cache_limit, read_ahead
 from ipseg.data.memory import ReplayMemory
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.data.step_dataset import StepDataset
@@ -74,9 +74,9 @@ def readers() -> list[str]:
 @pytest.mark.parametrize("oracle", [False, True])
 def test_a_kept_image_is_the_image(oracle):
     view = counting_view(oracle=oracle)
-    kept = SampleCache(view, EVERYTHING)
+    kept = make_loader(view, EVERYTHING).samples
     for position in [*range(len(view))] * 2:
-        ours, read = kept.sample(position), view.sample(position)
+        ours, read = kept.read(position), view.sample(position)
         assert ours.salient.dtype == bool
         for name in ("image", "labels", "salient", *(["full"] if oracle else [])):
             np.testing.assert_array_equal(getattr(ours, name), getattr(read, name))
@@ -84,19 +84,19 @@ def test_a_kept_image_is_the_image(oracle):
 
 def test_what_fits_is_read_once_and_the_rest_each_time():
     view = counting_view()
-    kept = SampleCache(view, 2 * AN_IMAGE)
+    kept = make_loader(view, 2 * AN_IMAGE).samples
     for position in [*range(4)] * 3:
-        kept.sample(position)
+        kept.read(position)
     counts = [view.split.read.count(view.indices[position]) for position in range(4)]
     assert counts == [1, 1, 3, 3]
-    assert kept.left == 0
+    assert kept.bytes_left == 0
 
 
 def test_without_room_nothing_is_kept():
     view = counting_view()
-    kept = SampleCache(view, 0)
+    kept = make_loader(view, 0).samples
     for _ in range(3):
-        kept.sample(0)
+        kept.read(0)
     assert len(view.split.read) == 3
 
 
@@ -263,12 +263,12 @@ def test_a_broken_image_ends_a_run_with_its_name(settings, tmp_path, workers):
 
 def test_kept_images_go_with_their_step(settings, tmp_path, monkeypatch):
     """Else a run of many steps would keep the images of all of them."""
-    kept: list[weakref.ref[SampleCache]] = []
+    kept: list[weakref.ref[StepSamples]] = []
 
     def noted(method, loader, *arguments, **options):
         gc.collect()
         assert all(earlier() is None for earlier in kept)
-        kept.append(weakref.ref(loader.samples._cache))
+        kept.append(weakref.ref(loader.samples))
         return trainer.train_step(method, loader, *arguments, **options)
 
     monkeypatch.setattr(experiment, "train_step", noted)

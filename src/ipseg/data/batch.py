@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ipseg.data.dataset import Image, Mask, Saliency
+from ipseg.scenario import IGNORE
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,15 @@ class Sample:
     """Memory only: the stored image label over the seen classes."""
     full: Mask | None = None
     """Oracle only: labels of all classes seen so far."""
+
+    @property
+    def maps(self) -> dict[str, NDArray[np.generic]]:
+        """Those of its fields that have a value a pixel, by name."""
+        return {name: value for name in MAPS if (value := getattr(self, name)) is not None}
+
+
+MAPS = {"labels": IGNORE, "salient": False, "full": IGNORE}
+"""Fields of `Sample` and `Batch` with a value a pixel, and what they hold on padding."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,5 @@ class BatchPlan:
 
 def join(batches: list[Batch]) -> Batch:
     """One batch of several of one padded size."""
-    names = ["images", "boxes", "labels", "salient", "stored"]
-    if batches[0].full is not None:
-        names.append("full")
+    names = [name for name, value in vars(batches[0]).items() if value is not None]
     return Batch(**{name: torch.cat([getattr(batch, name) for batch in batches]) for name in names})

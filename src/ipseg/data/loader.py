@@ -127,67 +127,59 @@ class Passes:
 
 
 class StepSamples:
-    """The samples of a step's dataset and, numbered after them, of the memory."""
+    """The samples of a step's dataset and, numbered after them, of the memory.
+
+    Those of the dataset that fit into `cache_bytes` are read once, the others whenever any thread asks for them.
+    """
 
     def __init__(
         self, dataset: StepDataset, memory: ReplayMemory, device: torch.device, cache_bytes: float = 0
     ) -> None:
         self.dataset, self.memory, self.device = dataset, memory, device
-        self._cache = SampleCache(dataset, cache_bytes)
+        self.bytes_left = cache_bytes
+        self._kept: dict[int, tuple[Sample, NDArray[np.uint8]]] = {}
+        """With the saliency map apart, one bit a pixel: with a byte VOC would not fit in 8 GB."""
+        self._lock = threading.Lock()
         self.preloaded = self._preload(cache_bytes) if device.type == "cuda" and cache_bytes else None
 
     def read(self, row: int) -> Sample:
         """From the cache, the files or the memory."""
-        size = len(self.dataset)
-        return self._cache.sample(row) if row < size else self.memory.sample(row - size)
+        if row >= len(self.dataset):
+            return self._read(row)  # the memory keeps its own
+        if row in self._kept:
+            sample, bits = self._kept[row]
+            salient = np.unpackbits(bits, count=sample.labels.size).view(bool)
+            return replace(sample, salient=salient.reshape(sample.labels.shape))
+        sample = self._read(row)
+        bits = np.packbits(sample.salient)
+        size = sample.image.nbytes + sum(pixels.nbytes for pixels in sample.maps.values())
+        size += bits.nbytes - sample.salient.nbytes
+        with self._lock:
+            if row not in self._kept and size <= self.bytes_left:
+                self.bytes_left -= size
+                self._kept[row] = replace(sample, salient=np.empty(0, dtype=bool)), bits
+        return sample
 
     def pack(self, samples: Sequence[Sample]) -> PackedImages:
         """On the device."""
         return pack(samples, len(self.dataset.step.seen), self.device)
 
+    def _read(self, row: int) -> Sample:
+        size = len(self.dataset)
+        return self.dataset.sample(row) if row < size else self.memory.sample(row - size)
+
     def _preload(self, limit: float) -> PackedImages | None:
         """All samples on the GPU if they fit into `limit` bytes and half of what is free there."""
         limit = min(limit, torch.cuda.mem_get_info(self.device)[0] / 2)
-        size, count = len(self.dataset), len(self.dataset) + len(self.memory)
-
-        def read(row: int) -> Sample:  # not kept in memory as well
-            return self.dataset.sample(row) if row < size else self.memory.sample(row - size)
-
+        count = len(self.dataset) + len(self.memory)
         packs: list[PackedImages] = []
         chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-        with read_ahead(read, chunks, workers=PRELOAD_WORKERS, ahead=1) as groups:
+        with read_ahead(self._read, chunks, workers=PRELOAD_WORKERS, ahead=1) as groups:  # not kept in memory as well
             for samples in groups:
                 packs.append(self.pack(samples))
                 if sum(each.bytes for each in packs) / sum(map(len, packs)) * count > limit:
                     return None
         return cat(packs)
-
-
-class SampleCache:
-    """Samples of a dataset. Those that fit in a limit are read once, the others whenever any thread asks for them."""
-
-    def __init__(self, dataset: StepDataset, limit: float) -> None:
-        self.dataset = dataset
-        self.left = limit
-        """Bytes that may still be kept."""
-        self._kept: dict[int, tuple[Sample, NDArray[np.uint8]]] = {}
-        """With the saliency map apart, one bit a pixel: with a byte VOC would not fit in 8 GB."""
-        self._lock = threading.Lock()
-
-    def sample(self, position: int) -> Sample:
-        """The sample at a position of the dataset."""
-        if position in self._kept:
-            sample, bits = self._kept[position]
-            salient = np.unpackbits(bits, count=sample.labels.size).view(bool)
-            return replace(sample, salient=salient.reshape(sample.labels.shape))
-        sample = self.dataset.sample(position)
-        bits = np.packbits(sample.salient)
-        size = sum(array.nbytes for array in (sample.image, sample.labels, bits, sample.full) if array is not None)
-        with self._lock:
-            if position not in self._kept and size <= self.left:
-                self.left -= size
-                self._kept[position] = replace(sample, salient=np.empty(0, dtype=bool)), bits
-        return sample
 
 
 def cache_limit(gigabytes: float) -> float:

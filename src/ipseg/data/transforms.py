@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipseg.data.batch import Batch, Sample
-from ipseg.scenario import IGNORE
+from ipseg.data.batch import MAPS, Batch, Sample
 
 Size = tuple[int, int]
 Resize = Literal["crop", "full", "shrink"]
@@ -63,7 +62,7 @@ class AugmentParams:
 def apply_transform(
     packed: PackedImages, rows: Sequence[int], transforms: Sequence[CropTransform], size: Size
 ) -> Batch:
-    """Cut images of any sizes to one padded size: image bilinear, labels nearest, padding ignored.
+    """Cut images of any sizes to one padded size: image bilinear, labels and other maps nearest, padding ignored.
 
     A row's position y in the batch shows (y + 0.5 + top) / scale of its image, so every target pixel is one gather.
     """
@@ -75,14 +74,12 @@ def apply_transform(
     height, width = shapes[:, 1:2], shapes[:, 2:]
     shown = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[:, None, :]
     nearest = _pixels(shapes, _within(y.floor(), height), _within(x.floor(), width))
-    full = None if packed.full is None else packed.full[nearest].long().where(shown, IGNORE)
+    maps = {name: pixels[nearest].where(shown, MAPS[name]) for name, pixels in packed.maps.items()}
     return Batch(
         images=_sample(packed.image, shapes, y, x) * shown[:, None],
         boxes=boxes,
-        labels=packed.labels[nearest].long().where(shown, IGNORE),
-        salient=packed.salient[nearest] & shown,
         stored=packed.stored[chosen],
-        full=full,
+        **{name: pixels if pixels.dtype == torch.bool else pixels.long() for name, pixels in maps.items()},
     )
 
 
@@ -130,12 +127,8 @@ class PackedImages:
 
     image: Tensor
     """(P, 3) uint8."""
-    labels: Tensor
-    """(P,) uint8."""
-    salient: Tensor
-    """(P,) bool."""
-    full: Tensor | None
-    """(P,) uint8, oracle only."""
+    maps: dict[str, Tensor]
+    """`Sample.maps`, each (P,)."""
     stored: Tensor
     """(n, C) bool: stored image labels; all false for images that are not from memory."""
     shapes: Tensor
@@ -148,8 +141,8 @@ class PackedImages:
 
     @property
     def bytes(self) -> int:
-        """What it takes on the device, more or less."""
-        return self.image.nbytes + 2 * self.labels.nbytes + (0 if self.full is None else self.full.nbytes)
+        """What its pixels take on the device."""
+        return self.image.nbytes + sum(pixels.nbytes for pixels in self.maps.values())
 
 
 def pack(samples: Sequence[Sample], classes: int, device: torch.device) -> PackedImages:
@@ -157,17 +150,15 @@ def pack(samples: Sequence[Sample], classes: int, device: torch.device) -> Packe
     sizes = tuple((sample.labels.shape[0], sample.labels.shape[1]) for sample in samples)
     starts = np.cumsum([0, *(height * width for height, width in sizes)])[:-1]
     shapes = np.column_stack([starts, np.array(sizes).reshape(-1, 2)]).astype(np.int64)
-
-    def flat(arrays: Iterable[NDArray[np.generic]], *shape: int) -> Tensor:
-        return to_device(np.concatenate([array.reshape(-1, *shape) for array in arrays]), device)
-
-    fulls = [sample.full for sample in samples if sample.full is not None]
+    stored = np.zeros((len(samples), classes), dtype=bool)
+    for row, sample in zip(stored, samples, strict=True):
+        if sample.stored is not None:  # may be shorter than the seen classes: those learned since are false
+            row[: len(sample.stored)] = sample.stored
+    maps = [sample.maps for sample in samples]
     return PackedImages(
-        image=flat((sample.image for sample in samples), 3),
-        labels=flat(sample.labels for sample in samples),
-        salient=flat(sample.salient for sample in samples),
-        full=flat(fulls) if fulls else None,
-        stored=to_device(_stored(samples, classes), device),
+        image=to_device(np.concatenate([sample.image.reshape(-1, 3) for sample in samples]), device),
+        maps={name: to_device(np.concatenate([each[name].ravel() for each in maps]), device) for name in maps[0]},
+        stored=to_device(stored, device),
         shapes=to_device(shapes, device),
         sizes=sizes,
     )
@@ -175,13 +166,11 @@ def pack(samples: Sequence[Sample], classes: int, device: torch.device) -> Packe
 
 def cat(packs: Sequence[PackedImages]) -> PackedImages:
     """One of several on one device."""
-    pixels = np.cumsum([0, *(len(each.labels) for each in packs)])[:-1].tolist()
+    pixels = np.cumsum([0, *(len(each.image) for each in packs)])[:-1].tolist()
     begins = torch.tensor([1, 0, 0], device=packs[0].shapes.device)
     return PackedImages(
         image=torch.cat([each.image for each in packs]),
-        labels=torch.cat([each.labels for each in packs]),
-        salient=torch.cat([each.salient for each in packs]),
-        full=None if packs[0].full is None else torch.cat([each.full for each in packs if each.full is not None]),
+        maps={name: torch.cat([each.maps[name] for each in packs]) for name in packs[0].maps},
         stored=torch.cat([each.stored for each in packs]),
         shapes=torch.cat([each.shapes + start * begins for each, start in zip(packs, pixels, strict=True)]),
         sizes=tuple(size for each in packs for size in each.sizes),
@@ -192,12 +181,3 @@ def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """Through pinned memory on its way to a GPU, for the copy of any other would stop the program until it is done."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def _stored(samples: Sequence[Sample], classes: int) -> NDArray[np.bool_]:
-    """Stored labels may be shorter than the seen classes: those learned since are false."""
-    stored = np.zeros((len(samples), classes), dtype=bool)
-    for row, sample in zip(stored, samples, strict=True):
-        if sample.stored is not None:
-            row[: len(sample.stored)] = sample.stored
-    return stored
