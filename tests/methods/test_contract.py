@@ -217,6 +217,10 @@ def test_a_new_step_does_not_change_what_the_old_model_says_until_it_learns(name
     before = method.predict(images).pixel
     method.begin_step(scenario_of(name).steps[1])
     after = method.predict(images).pixel
+    if name == "bam":  # its residual is drawn, and may lower the background
+        assert torch.allclose(after[:, 1:2], before[:, 1:2], atol=1e-6)
+        assert (after[:, :1] <= before[:, :1] + 1e-6).all()
+        return
     ratio = (after[:, :1] if name in ("mib", "plop", "plop_m") else after[:, :2]) / after[:, 1:2]
     start = before[:, : ratio.shape[1]] / before[:, 1:2]
     share = 3 if name in ("mib", "plop", "plop_m") else 1  # two new classes take their parts of the background

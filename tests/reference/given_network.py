@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,18 @@ def names(prefix: str) -> list[str]:
 def load(name: str) -> dict[str, torch.Tensor]:
     with np.load(VECTORS / f"{name}.npz") as arrays:
         return {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+
+
+def load_cases(name: str) -> list[dict[str, torch.Tensor]]:
+    """The cases of one file, whose keys are c0_NAME, c1_NAME, ...; what has no number is in all of them."""
+    (stem,) = (found for found in names(name) if found == name)
+    arrays = load(stem)
+    common = {key: value for key, value in arrays.items() if not re.match(r"c\d+_", key)}
+    count = int(common.pop("cases"))
+    own = (
+        {key.partition("_")[2]: each for key, each in arrays.items() if key.startswith(f"c{i}_")} for i in range(count)
+    )
+    return [common | each for each in own]
 
 
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:

@@ -5,9 +5,14 @@ Ground truth y holds the learned indices of this step's classes, 0 for everythin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ipseg.models.features import Canvas
 from ipseg.models.heads import OTHER_FOREGROUND, PURE_BACKGROUND, UNKNOWN
 from ipseg.scenario import IGNORE
 
@@ -55,6 +60,18 @@ def confident_old_classes(logits: Tensor, least: float) -> Tensor:
 def where_unlabeled(found: Tensor, y: Tensor) -> Tensor:
     """(B, H, W): a model's labels where the annotation is background: what is annotated is not an old class."""
     return found.where(y == 0, 0).where(y != IGNORE, IGNORE)
+
+
+def labels_at_cells(
+    labels: Tensor, canvas: Canvas, cells: Sequence[int], mode: Literal["nearest", "nearest-exact"] = "nearest"
+) -> Tensor:
+    """(B, h, w): the label of one pixel of each cell of a feature map; padding has 255.
+
+    nearest: its first pixel, as most published code has it; nearest-exact: the one in its middle.
+    """
+    down, right = (padded - side for padded, side in zip(canvas.padded, canvas.original, strict=True))
+    padded = F.pad(labels, (0, right, 0, down), value=IGNORE)[:, None].float()
+    return F.interpolate(padded, tuple(cells), mode=mode)[:, 0].long()
 
 
 def classes_present(labels: Tensor, classes: int, min_area: float = 0.0) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ipseg.config import build, find_class
 from ipseg.errors import UserError
+from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.methods.ilt import IltConfig
@@ -32,6 +33,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "plop_m": PlopMConfig,
     "ssul": SsulConfig,
     "ssul_m": SsulMConfig,
+    "bam": BamConfig,
 }
 GROUP = "ipseg.methods"
 """The group of entry points in which a package names its methods: `name = "module:Class"` of the settings."""
