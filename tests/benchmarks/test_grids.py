@@ -102,6 +102,7 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         **{("ade", method): {(60, 8, "warm_poly", 0.01)} for method in ("ipseg", "joint")},
         ("ade", "ssul"): {(100, 24, "warm_poly", 0.05)},
         ("ade", "mib"): {(60, 24, "poly", 0.01)},
+        ("ade", "bam"): {(100, 8, "warm_poly", 0.01)},
     }
 
 
