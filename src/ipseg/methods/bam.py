@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,9 @@ from ipseg.models.boxes import touched
 from ipseg.models.cuda_graphs import run
 from ipseg.models.features import Canvas
 from ipseg.models.freezing import frozen_copy, set_mode, trainable
+from ipseg.models.heads import Head
 from ipseg.models.network import Encoder, HeadFactory, ModelConfig, large_heads, small_heads
-from ipseg.scenario.split import IGNORE, Step
+from ipseg.scenario import IGNORE, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +107,15 @@ class BamNetwork(nn.Module):
         """Add a head; its trunk begins as that of the base step."""
         head = self.make_head(1 + classes).to(next(self.encoder.parameters()).device)
         if self.heads:
-            head.trunk.load_state_dict(self.heads[0].trunk.state_dict())
+            head.trunk.load_state_dict(cast("Head", self.heads[0]).trunk.state_dict())
         self.heads.append(head)
 
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> BamOutput:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the images lie; by default they fill the canvas."""
         features = self.encoder(images, boxes)
-        trunks = tuple(head.trunk(features.decoded, features.stages) for head in self.heads)
-        logits = tuple(head.classifier(trunk).float() for head, trunk in zip(self.heads, trunks, strict=True))
+        heads = cast("list[Head]", list(self.heads))
+        trunks = tuple(head.trunk(features.decoded, features.stages) for head in heads)
+        logits = tuple(head.classifier(trunk).float() for head, trunk in zip(heads, trunks, strict=True))
         return BamOutput(trunks, logits, features.canvas)
 
 
