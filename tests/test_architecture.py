@@ -31,9 +31,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__main__.p
 
 
 def package_of(name: str) -> str:
-    """The package of a module; parts of the command are `cli`."""
-    first = name.split(".", maxsplit=1)[0]
-    return "cli" if first == "_command" or first.startswith("cli_") else first
+    return name.split(".", maxsplit=1)[0]
 
 
 def imports(path: Path) -> set[str]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from commands import call, fails
-from ipseg.apps.explain import require_place, save_sheet
+from ipseg.apps.explain import require_writable, save_sheet
 from ipseg.errors import UserError, about_a_place
 from ipseg.files import require_output, write_text
 from ipseg.report.page import render
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_ours_stays(tmp_path):
 
 
 def test_a_page_is_known_as_one_of_ours(tmp_path):
-    from ipseg.apps.report import require_place as require_page
+    from ipseg.apps.report import require_page
 
     page = tmp_path / "report.html"
     page.write_text(render("A" * 5000, [], {}))
@@ -159,12 +159,12 @@ def test_a_page_is_known_as_one_of_ours(tmp_path):
 def test_a_sheet_replaces_sheets_alone(tmp_path):
     sheet, photo = tmp_path / "new" / "why.png", tmp_path / "photo.png"
     save_sheet(Figure(), sheet)
-    require_place(sheet, photo)
+    require_writable(sheet, photo)
     with pytest.raises(UserError, match="would overwrite the image that is read"):
-        require_place(sheet, tmp_path / "new" / ".." / "new" / "why.png")
+        require_writable(sheet, tmp_path / "new" / ".." / "new" / "why.png")
     Image.new("RGB", (9, 9)).save(photo)
     with pytest.raises(UserError, match="is not what this command writes"):
-        require_place(photo, tmp_path / "other.png")
+        require_writable(photo, tmp_path / "other.png")
 
 
 @pytest.mark.slow

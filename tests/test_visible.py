@@ -166,4 +166,4 @@ def test_nothing_but_the_command_and_its_console_prints():
         for path in ROOT.rglob("*.py")
         if any(printing.search(line) for line in path.read_text().splitlines() if ">>>" not in line)
     }
-    assert found == {"_command.py"}
+    assert found == {"cli/common.py"}

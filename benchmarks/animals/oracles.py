@@ -15,14 +15,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ipseg.apps.run import inference_recipe
+from ipseg.apps.run import Run
 from ipseg.evaluation.confusion import ConfusionMatrix
 from ipseg.evaluation.metrics import iou, miou_groups
 from ipseg.methods.base import Prediction
@@ -30,8 +29,6 @@ from ipseg.methods.labels import classes_present
 from ipseg.scenario import BACKGROUND, IGNORE
 from ipseg.training.distributed import DistributedContext
 from ipseg.training.evaluate import batches
-from ipseg.training.folder import RunFolder
-from ipseg.training.setup import restore
 from ipseg.training.system import choose_device, no_cudnn_benchmark
 
 LOGIT = 30.0
@@ -71,12 +68,11 @@ def on_objects(scores: Tensor, truth: Tensor) -> Tensor:
 
 def measure(run: Path, device: torch.device, assignments: Sequence[str]) -> dict[str, dict[str, float | None]]:
     """MIoU over all, base and new classes by each of the ways."""
-    folder = RunFolder.open(run)
-    recipe = inference_recipe(folder, assignments)
-    splits = recipe.splits()
-    scenario = replace(folder.scenario(recipe), data_classes=splits.classes)
+    opened = Run.open(run, assignments)
+    recipe, splits = opened.recipe, opened.recipe.splits()
+    scenario = opened.with_classes_of(splits).scenario
     base, last = scenario.steps[0].new, scenario.steps[-1]
-    method: Any = restore(recipe, folder, scenario, last.index, device)
+    method: Any = opened.method(last, device)
     method.network.posterior = OraclePosterior(method.network.posterior)
     counts = {way: ConfusionMatrix(1 + len(last.seen), device) for way in WAYS}
     with no_cudnn_benchmark():

@@ -117,7 +117,7 @@ def test_a_model_that_has_not_changed_has_kept_everything(extended):
 
     method = ipseg.load(extended / "base", device="cpu").method
     memory = load_memory(extended / "run" / "step_01" / "memory", EmptyDataset())
-    found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"), quiet=True)
+    found = on_memory(method, method, memory, ("red", "green"), torch.device("cpu"))
     assert found["image_accuracy"]["before"] == found["image_accuracy"]["after"]
     assert found["pixels_kept"] in (1.0, None)
     assert {one["pixels_to_new"] for one in found["classes"].values()} <= {0.0, None}

@@ -32,9 +32,9 @@ def test_the_report_counts_what_lies_there(extended):
 
 def test_names_alone_are_told_from_copies(tiny_run, extended):
     named, copied = (" ".join(memory_lines(memory_report(run))) for run in (tiny_run, extended / "run"))
-    assert "kept by name" in named
-    assert "the images themselves do not" in named
-    assert "4 whole images lie here" in copied
+    assert "stored by name" in named
+    assert "the images themselves are not" in named
+    assert "4 whole images are stored here" in copied
 
 
 def test_the_command_prints_a_table_or_json(tiny_run):

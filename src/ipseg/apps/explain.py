@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THING, Panel, Sheet, head_rows
 from ipseg.apps.model import Model, as_array, as_tensor
-from ipseg.apps.predict import stamp
 from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits, require_same_size
 from ipseg.errors import UserError
@@ -23,8 +22,10 @@ from ipseg.methods.labels import coupled_labels, permanent_labels, temporary_lab
 from ipseg.models.network import Network, logits_of
 from ipseg.report.figures import styled
 
-DRAWN_BY = "ipseg explain"
-"""What a sheet's file says about itself."""
+WRITTEN_BY = "ipseg explain"
+"""In the metadata of the PNG: only such a file is replaced."""
+Scores = dict[str, NDArray[np.float32]]
+"""The probabilities of a branch by channel, each (H, W)."""
 
 
 @dataclass(frozen=True)
@@ -37,39 +38,41 @@ class Sample:
     saliency: NDArray[np.bool_] | None = None
 
 
-def explain(run: Path, image: str, *, step: int | None = None, device: str = "auto") -> Sheet:
+def explain(path: Path, image: str, *, step: int | None = None, device: str = "auto") -> Sheet:
     """The sheet for an image file, or an image of the run's data, after a step."""
-    opened = Run.open(run)
-    config: object = opened.recipe.method
+    run = Run.open(path)
+    config: object = run.recipe.method
     if not isinstance(config, IPSegConfig | IPSegLDAConfig):
-        raise UserError(f"explain draws what IPSeg does; {run} is a run of the method {opened.recipe.method.name}.")
-    chosen, scenario = opened.step(step).index, opened.scenario
-    path = Path(image)
-    sample = Sample(path.name, as_array(path)) if path.is_file() else find_sample(opened.recipe.splits(), image)
-    model = opened.model(chosen, device)
+        raise UserError(f"explain visualizes IPSeg; {path} is a run of the method {run.recipe.method.name}.")
+    chosen = run.step(step)
+    if Path(image).is_file():
+        sample = Sample(Path(image).name, as_array(image))
+    else:
+        sample = find_sample(run.recipe.splits(), image)
+    model = run.model(chosen.index, device)
     rows: dict[str, list[Panel]] = {"image": [Panel("image x")]}
     notes = []
     if sample.mask is None:
         notes.append("The label maps are left out: they need an image of the run's data.")
     else:
-        previous = opened.model(chosen - 1, device) if chosen else None
-        given, made = label_panels(sample, config, model, previous)
-        rows["image"] += given
-        rows[f"labels of step {chosen}"] = made
+        teacher = run.model(chosen.index - 1, device) if chosen.index else None
+        inputs, labels = label_panels(sample, config, model, teacher)
+        rows["image"] += inputs
+        rows[f"labels of step {chosen.index}"] = labels
     permanent, heads = head_scores(model, sample.image, decoupled=config.fusion.decoupled)
     rows["permanent branch"] = [Panel("c'_b  background", permanent["c'_b"]), Panel("c'_u  unknown", permanent["c'_u"])]
-    of_heads, left_out = head_rows(heads)
-    rows |= of_heads
+    strongest, left_out = head_rows(heads)
+    rows |= strongest
     result = model.predict(sample.image)
     rows["result"] = [Panel("pixels alone", result.pixel_labels)] if result.pixel_labels is not None else []
     rows["result"] += [Panel("image posterior", result.posterior)] if result.posterior else []
     rows["result"].append(Panel("result: pixels x posterior" if result.posterior else "result", result.labels))
     if sample.mask is not None:
-        rows["result"].append(Panel("ground truth", scenario.evaluation_table(scenario.steps[chosen])[sample.mask]))
+        rows["result"].append(Panel("ground truth", run.scenario.evaluation_table(chosen)[sample.mask]))
     return Sheet(
         image=sample.image,
         classes=model.classes,
-        title=f"{sample.name} after step {chosen}: {', '.join(model.classes[1:])}",
+        title=f"{sample.name} after step {chosen.index}: {', '.join(model.classes[1:])}",
         rows=rows,
         special=[PURE, UNKNOWN_THING, *([OTHER] if config.fusion.decoupled else []), IGNORED],
         notes=notes + left_out,
@@ -78,11 +81,11 @@ def explain(run: Path, image: str, *, step: int | None = None, device: str = "au
 
 def find_sample(splits: DatasetSplits, name: str) -> Sample:
     """An image of the run's data: train/NAME, val/NAME, or NAME, which is looked for in val first."""
-    split, slash, rest = name.partition("/")
-    chosen = [(key, name) for key in ("val", "train")]
-    if slash and split in ("train", "val"):
-        chosen = [(split, rest), *chosen]
-    for key, wanted in chosen:
+    split, _, rest = name.partition("/")
+    candidates = [("val", name), ("train", name)]
+    if rest and split in ("train", "val"):
+        candidates.insert(0, (split, rest))
+    for key, wanted in candidates:
         images = splits.split(key)
         if wanted in images.names:
             index = list(images.names).index(wanted)
@@ -95,18 +98,18 @@ def find_sample(splits: DatasetSplits, name: str) -> Sample:
 
 
 def label_panels(
-    sample: Sample, config: IPSegConfig | IPSegLDAConfig, model: Model, previous: Model | None
+    sample: Sample, config: IPSegConfig | IPSegLDAConfig, model: Model, teacher: Model | None
 ) -> tuple[list[Panel], list[Panel]]:
-    """What a step is given (ground truth, saliency, the teacher's labels) and the label maps it makes of it (Eq. 5)."""
+    """The inputs of a step (ground truth, saliency, the teacher's labels) and the label maps made of them (Eq. 5)."""
     assert sample.saliency is not None
     step = model.scenario.steps[model.step]
     y = torch.from_numpy(model.scenario.training_table(step)[sample.mask]).long()
     salient = torch.from_numpy(sample.saliency)
     old = torch.zeros_like(y)
-    given = [Panel(f"y: labels of step {step.index}", y.numpy()), Panel("S(x): saliency", sample.saliency * SALIENT)]
-    if previous is not None:  # the teacher of the step
-        old = previous.method.pseudo_labels(as_tensor(sample.image, previous.device))[0].cpu()
-        given.append(Panel(f"f_t-1(x): model of step {previous.step}", old.numpy()))
+    inputs = [Panel(f"y: labels of step {step.index}", y.numpy()), Panel("S(x): saliency", sample.saliency * SALIENT)]
+    if teacher is not None:
+        old = teacher.method.pseudo_labels(as_tensor(sample.image, teacher.device))[0].cpu()
+        inputs.append(Panel(f"f_t-1(x): model of step {teacher.step}", old.numpy()))
 
     def panel(caption: str, channels: torch.Tensor, *meaning: int) -> Panel:
         """Channels of a branch as learned indices and special semantics."""
@@ -117,23 +120,19 @@ def label_panels(
     classes = range(1, len(model.classes))
     coupled = coupled_labels(y, old, salient)
     if not config.fusion.decoupled:
-        return given, [panel("y~: one map, coupled", coupled, UNKNOWN_THING, PURE, *classes)]
+        return inputs, [panel("y~: one map, coupled", coupled, UNKNOWN_THING, PURE, *classes)]
     if isinstance(config, IPSegConfig) and not config.rules.known_classes_ignored:
         own = coupled_labels(y, torch.zeros_like(y), salient)
-        return given, [
+        return inputs, [
             panel("y~: permanent, all classes", coupled, UNKNOWN_THING, PURE, *classes),
             panel(f"y~: step {step.index}, all classes", own, OTHER, PURE, *classes),
         ]
     first = 1 + len(step.old)
     new = range(first, first + len(step.new))
-    return given, [
+    return inputs, [
         panel("y~p: permanent branch", permanent_labels(y, old > 0, salient), UNKNOWN_THING, PURE),
         panel(f"y~t: branch of step {step.index}", temporary_labels(y, salient, first), OTHER, PURE, *new),
     ]
-
-
-Scores = dict[str, NDArray[np.float32]]
-"""The probabilities of a branch by channel, each (H, W)."""
 
 
 @torch.no_grad()
@@ -155,15 +154,14 @@ def head_scores(model: Model, image: NDArray[np.uint8], *, decoupled: bool) -> t
     return scores(network.permanent, ["c'_u", "c'_b"]), heads
 
 
-def require_place(out: Path, image: Path) -> None:
-    """Raise if the sheet would take the place of the image that is read, or of anything but an earlier sheet."""
+def require_writable(out: Path, image: Path) -> None:
+    """Raise if the sheet would replace the image, or anything but an earlier sheet."""
     if out.exists() and image.exists() and out.samefile(image):
         raise UserError(f"--out {out} would overwrite the image that is read.")
-    require_output(out, (".png",), stamp(DRAWN_BY))
+    require_output(out, (".png",), f"Software\0{WRITTEN_BY}".encode())
 
 
 def save_sheet(figure: Figure, out: Path) -> None:
-    """Write it, whole or not at all, with the word that it is a sheet."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary, styled():
-        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": DRAWN_BY})
+        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": WRITTEN_BY})

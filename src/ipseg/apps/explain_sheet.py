@@ -1,4 +1,4 @@
-"""How an explanation looks: rows of label maps, heat maps and bars above one legend, drawn by matplotlib."""
+"""The drawing of an explanation: rows of label maps, heat maps and bars above one legend, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipseg.report.overlay import paint
 from ipseg.report.palette import colors
 
 IGNORED, PURE, UNKNOWN_THING, OTHER, SALIENT = range(255, 260)
-"""What a map may hold beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient, none."""
+"""Values of a map beside learned indices, which end at 253: ignored, c'_b, c'_u, c_f, salient."""
 SPECIAL = {
     IGNORED: ((210, 210, 210), "ignored"),
     PURE: ((62, 68, 84), "c'_b  pure background"),
@@ -32,17 +32,20 @@ PANEL = 2.3
 """Inches of a panel's width."""
 
 
+Values = NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None
+"""(H, W) labels, or (H, W) probabilities, or a probability a class; none: the image itself."""
+
+
 class Panel(NamedTuple):
     """One image of the sheet."""
 
     caption: str
-    values: NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None = None
-    """(H, W) labels, or (H, W) probabilities, or a probability a class; none: the image itself."""
+    values: Values = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """All that is drawn of one image."""
+    """The panels of one image."""
 
     image: NDArray[np.uint8]
     classes: Sequence[str]
@@ -52,7 +55,7 @@ class Sheet:
     special: Sequence[int] = ()
     """Semantics that the legend names beside the classes."""
     notes: list[str] = field(default_factory=list)
-    """What is left out."""
+    """Which parts are left out."""
 
 
 def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[dict[str, list[Panel]], list[str]]:
@@ -76,10 +79,9 @@ def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[d
 
 def draw(sheet: Sheet) -> Figure:
     """The rows, a title above, and below a legend of the special semantics and of every class."""
-    height, width = sheet.image.shape[:2]
-    aspect = height / width
+    aspect = sheet.image.shape[0] / sheet.image.shape[1]
     columns = max(len(row) for row in sheet.rows.values())
-    entries = [(SPECIAL[label][0], SPECIAL[label][1]) for label in sheet.special]
+    entries = [SPECIAL[label] for label in sheet.special]
     entries += [(tuple(colors()[label].tolist()), name) for label, name in enumerate(sheet.classes) if label]
     size = (columns * PANEL + 2.4, len(sheet.rows) * (PANEL * aspect + 0.35) + 0.2 * -(-len(entries) // columns) + 1)
     image = Image.fromarray(sheet.image)
@@ -106,12 +108,7 @@ def draw(sheet: Sheet) -> Figure:
     return figure
 
 
-def _draw_panel(
-    axes: Axes,
-    values: NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None,
-    image: NDArray[np.uint8],
-    classes: Sequence[str],
-) -> None:
+def _draw_panel(axes: Axes, values: Values, image: NDArray[np.uint8], classes: Sequence[str]) -> None:
     if values is None:
         axes.imshow(image, aspect="auto")
     elif isinstance(values, Mapping):
@@ -130,14 +127,14 @@ def _draw_panel(
 
 
 def _draw_bars(axes: Axes, posterior: Mapping[str, float], classes: Sequence[str]) -> None:
-    """A bar a class in the order of learning, or the likeliest ones where there are many. Names are inside the axes."""
+    """A bar a class in the order of learning, or the likeliest where there are many. Names are inside the axes."""
     names = list(posterior)
     if len(names) > MOST_BARS:
         names = sorted(names, key=lambda name: -posterior[name])[:MOST_BARS]
         axes.set_title(f"top {MOST_BARS} of {len(posterior)}", loc="right", fontsize=8)
-    tints = [colors()[classes.index(name)] / 255 for name in names]
     places = range(len(names))
     axes.barh(places, [1] * len(names), color="#e8eaee", height=0.6)
+    tints = [colors()[classes.index(name)] / 255 for name in names]
     axes.barh(places, [posterior[name] for name in names], color=tints, height=0.6)
     for place, name in enumerate(names):
         axes.text(-0.04, place, short(name, 12), ha="right", va="center", fontsize=8)

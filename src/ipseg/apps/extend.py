@@ -12,14 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ipseg.apps.evaluate import evaluation_source
 from ipseg.apps.extend_report import compare_last_steps
-from ipseg.apps.run import Run, require_apart
-from ipseg.config import override
+from ipseg.apps.run import Run, require_disjoint
+from ipseg.config import override, scopes
 from ipseg.data.dataset import DatasetSplits, EmptyDataset
-from ipseg.data.memory import ReplayMemory, load_memory, move_memory
+from ipseg.data.memory import ReplayMemory, move_memory
 from ipseg.data.registry import data_config
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, unknown
@@ -31,25 +28,14 @@ from ipseg.training.experiment import summarize
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import Recipe, make_recipe
 from ipseg.training.setup import data_facts
-from ipseg.training.system import choose_device
 
 VERSION = 1
 SETTINGS = ("name", "seed", "device", "deterministic")
 SECTIONS = ("data", "method", "memory", "training", "evaluation")
-FIXED = (
-    "data.name",
-    "data.path",
-    "method.name",
-    "method.decoupling",
-    "method.image_posterior",
-    "method.frozen_backbone",
-    "method.head",
-    "memory.store",
-)
-"""What `--set` may change, and what in these sections it may not: the old steps and the memory depend on it."""
+"""`--set` may change these, but for the data set, the method and the settings whose scope is `fixed`."""
 
 MIN_ITERATIONS = 200
-"""Of the new step. Epochs that were right for thousands of images are a handful of iterations for twenty."""
+"""Of the new step. Epochs that suit thousands of images are a handful of iterations for twenty."""
 
 
 def extend(
@@ -70,29 +56,26 @@ def extend(
 
     classes: a list of names, or a text with commas between them. warn: gets notes about the settings beforehand.
     """
-    require_apart(out, run)
-    for assignment in assignments:
-        require_changeable(assignment)
+    require_disjoint(out, run)
     with silence(wanted=quiet):
         base = Run.open(run)
         begun = RunFolder.open(out) if resume and (out / "run.json").is_file() else None
         recipe = extended_recipe(base, data, classes, data_format, assignments)
-        splits = recipe.splits()  # without what is held out
+        splits = recipe.splits()  # without held-out images
         scenario = recipe.scenario.build(splits.name, splits.classes)
         step = scenario.steps[-1]
-        images = len(StepDataset(splits.train, scenario, step))  # raises where no image holds a new class
+        images = len(StepDataset(splits.train, scenario, step))  # raises where no image has a new class
         recipe, note = with_enough_iterations(recipe, step.index, images, assignments, begun)
         if note:
             warn(note)
         new = Run(RunFolder.check(out, recipe, resume=begun is not None), recipe, scenario)
-        measured, own_split = (splits, True) if val is None else evaluation_source(val, new, base)
+        measured, own_split = (splits, True) if val is None else new.splits_for(val, base)
         if begun:
             require_same_data(new)
         else:
-            require_learnable(new, base)
             create(new, base, splits, memory=memory)
         train(recipe, out, resume=True, splits=splits, quiet=quiet)
-        comparison = compare_last_steps(new, measured, own_split=own_split, quiet=quiet)
+        comparison = compare_last_steps(new, measured, own_split=own_split)
     report = {"version": VERSION, "from": str(run), "new": list(step.new), "old": list(step.old), "images": images}
     write_json(out / "extend.json", report | comparison)
     return report | comparison
@@ -104,18 +87,19 @@ def extend(
 def extended_recipe(
     base: Run, data: Path, classes: str | Sequence[str], data_format: str, assignments: Sequence[str]
 ) -> Recipe:
-    """The old recipe with the new data, one more step, and a memory of copies: names would be of several data sets."""
-    path, known = base.folder.path, base.scenario
+    """The old recipe with the new data and one more step; its memory has copies, for names are of several data sets."""
+    known = base.scenario
     if base.folder.finished() < len(known.steps):
         raise UserError(
-            f"{path} has finished {base.folder.finished()} of {len(known.steps)} steps. "
-            f"Resume it first: ipseg train {path} --resume"
+            f"{base.path} has finished {base.folder.finished()} of {len(known.steps)} steps. "
+            f"Resume it first: ipseg train {base.path} --resume"
         )
     if oracle := base.recipe.oracle():
         raise UserError(
-            f"{path} sees labels that a step must not see ({', '.join(oracle)}); of old images there are none here. "
-            "An upper bound cannot learn one more class."
+            f"{base.path} sees labels that a step must not see ({', '.join(oracle)}); of old images there are none "
+            "here. An upper bound cannot learn one more class."
         )
+    require_changeable(assignments, base.recipe)
     section = {"name": data_format, "path": str(data)}
     of_data = [assignment for assignment in assignments if _key(assignment).startswith("data.")]
     offered = data_config(override({"data": section}, of_data)["data"]).build().classes
@@ -143,8 +127,23 @@ def extended_recipe(
     return recipe
 
 
+def require_changeable(assignments: Sequence[str], recipe: Recipe) -> None:
+    """Raise if `--set` changes what the old steps or the memory depend on."""
+    fixed = {key for key, scope in scopes(recipe).items() if scope == "fixed"}
+    fixed |= {"data.name", "data.path", "method.name"}
+    for assignment in assignments:
+        key = _key(assignment)
+        section, dot, _ = key.partition(".")
+        if key not in SETTINGS and (not dot or section not in SECTIONS or key in fixed):
+            names = ", ".join(sorted(name for name in fixed if name.partition(".")[0] in SECTIONS))
+            raise UserError(
+                f"--set {assignment}: {key} is fixed by what the run has learned. What may change: "
+                f"{', '.join(SETTINGS)} and the settings of {', '.join(SECTIONS)}, but for {names}."
+            )
+
+
 def new_classes(classes: str | Sequence[str], offered: Sequence[str], base: Run, data: Path) -> list[str]:
-    """The names of the new classes; a text that is a class's name with its commas means that one.
+    """The names of the new classes; a text that is a class's name with its commas means that class.
 
     Raise unless the data has them and the run does not.
     """
@@ -154,7 +153,7 @@ def new_classes(classes: str | Sequence[str], offered: Sequence[str], base: Run,
         names = [classes.strip()]
     else:
         names = [name.strip() for name in classes.split(",") if name.strip()]
-    run, known = base.folder.path, base.scenario.order
+    known = base.scenario.order
     new = [name for name in offered if name not in known]
     valid = f"New in {data}: {', '.join(new) or 'none'}."
     if not names:
@@ -163,9 +162,9 @@ def new_classes(classes: str | Sequence[str], offered: Sequence[str], base: Run,
         raise UserError(f"--classes names a class twice: {', '.join(names)}.")
     for name in names:
         if name in known:
-            raise UserError(f'{run} knows "{name}" already; it knows {", ".join(known)}. {valid}')
+            raise UserError(f'{base.path} knows "{name}" already; it knows {", ".join(known)}. {valid}')
         if name not in offered:
-            hint = f"--classes takes classes of {data} that {run} does not know yet."
+            hint = f"--classes takes classes of {data} that {base.path} does not know yet."
             raise unknown("new class", name, new, hint)
     return names
 
@@ -197,17 +196,6 @@ def with_enough_iterations(
     return longer, f"{given} are too few. training.later_epochs is {enough} now, {now} iterations; --set changes it."
 
 
-def require_changeable(assignment: str) -> None:
-    """Raise if a change touches what the old steps or the memory depend on."""
-    key = _key(assignment)
-    section = key.partition(".")[0]
-    if key not in SETTINGS and ("." not in key or section not in SECTIONS or key in FIXED):
-        raise UserError(
-            f"--set {assignment}: {key} is fixed by what the run has learned. What may change: {', '.join(SETTINGS)} "
-            f"and the settings of {', '.join(SECTIONS)}, but for {', '.join(FIXED)}."
-        )
-
-
 def _key(assignment: str) -> str:
     return assignment.partition("=")[0].strip()
 
@@ -215,40 +203,33 @@ def _key(assignment: str) -> str:
 # ---- the new run ------------------------------------------------------------------------------------------------
 
 
-def require_learnable(new: Run, base: Run) -> None:
-    """Raise unless the old model can be read and extended: half a new run would stand in the way of the next try."""
-    new.recipe.require_trainable()
-    choose_device(new.recipe.device)
-    base.folder.require_results()
-    method = Run(base.folder, new.recipe, new.scenario).method(new.scenario.steps[-2], torch.device("cpu"))
-    method.begin_step(new.scenario.steps[-1])
-
-
 def require_same_data(new: Run) -> None:
-    """Raise if a run that goes on has other data. Data may move, but not once nothing is left to learn from it."""
+    """Raise if a resumed run has other data. Data may move, but not once nothing is left to learn from it."""
 
     def resolved(path: str | None) -> Path | None:
         return None if path is None else Path(path).expanduser().resolve()
 
-    path = new.folder.path
     learned, given = new.folder.settings()["data"].get("path"), getattr(new.recipe.data, "path", None)
     if new.folder.finished() == len(new.scenario.steps) and resolved(learned) != resolved(given):
         raise UserError(
-            f"{path} has learned from {learned} and is finished; from --data {given} nothing would be learned. "
+            f"{new.path} has learned from {learned} and is finished; from --data {given} nothing would be learned. "
             f"To measure it elsewhere keep --data {learned} and add --val DIR, or use "
-            f"`ipseg evaluate {path} --data DIR`. To learn from other data choose another --out."
+            f"`ipseg evaluate {new.path} --data DIR`. To learn from other data choose another --out."
         )
     new.folder.require_fitting(new.scenario)
 
 
 def create(new: Run, base: Run, splits: DatasetSplits, *, memory: bool) -> None:
     """Create the new run's folder with the old steps in it: all of it, or nothing."""
-    last = new.scenario.steps[-2]
-    if memory and new.recipe.method.replays:  # a method that reads none keeps none
+    last, added = new.scenario.steps[-2:]
+    new.recipe.require_trainable()
+    base.folder.require_results()
+    replace(new, folder=base.folder).method(last).begin_step(added)  # raises where device or weights are missing
+    if memory and new.recipe.method.replays:
         replayed = replayable_memory(base)
     else:
         replayed = ReplayMemory([], EmptyDataset(), last.seen)
-    with whole_or_nothing(new.folder.path) as partial:
+    with whole_or_nothing(new.path) as partial:
         folder = RunFolder(partial)
         folder.check_data(data_facts(splits.train))
         folder.create(new.recipe, new.scenario)
@@ -259,24 +240,22 @@ def create(new: Run, base: Run, splits: DatasetSplits, *, memory: bool) -> None:
 
 def replayable_memory(base: Run) -> ReplayMemory:
     """The memory after the last step with its images: copies, or those of its data set if that is still there."""
-    path, step = base.folder.path, base.step()
+    step = base.step()
     place = base.folder.step(step.index) / "memory"
     without = "or extend without the memory: --no-memory. The old classes suffer then."
     if not place.is_dir():
         raise UserError(
-            f"{path} has no memory after step {step.index}: {place} is not there. It was deleted, or left out of a "
-            f"pack.\nPut it back if you have it elsewhere, {without}"
+            f"{base.path} has no memory after step {step.index}: {place} is not there. It was deleted, or left out of "
+            f"a pack.\nPut it back if you have it elsewhere, {without}"
         )
     advice = "Put a whole copy of it in its place"
     try:
         memory = base.memory(step)
         if memory.without_copy():
-            advice = (
-                "What has no copy in it (memory.store: path has none) needs the old data where it was. Bring it back"
-            )
-            memory = load_memory(place, base.recipe.data.build().train)
+            advice = "Images without a copy (memory.store: path) need the old data where it was. Bring it back"
+            memory = base.memory(step, base.recipe.data.build().train)
         for index in range(len(memory)):
             memory.sample(index)
     except UserError as error:
-        raise UserError(f"the memory of {path} cannot be used: {error}\n{advice}, {without}") from error
+        raise UserError(f"the memory of {base.path} cannot be used: {error}\n{advice}, {without}") from error
     return memory

@@ -9,7 +9,6 @@ On other images with masks: IoU before and after, of the classes that they annot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,43 +17,35 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from ipseg.apps.model import as_tensor
 from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.memory import ReplayMemory
 from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
 from ipseg.methods.base import Method
-from ipseg.progress import Meter, silence
+from ipseg.progress import Meter
 from ipseg.report.compare import percent
-from ipseg.training.distributed import DistributedContext
-from ipseg.training.experiment import measure
-from ipseg.training.system import choose_device
 
 MIN_IOU = 0.05
 """On the new data's own validation images. A new class that has less was not learned."""
 
 
-def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool, quiet: bool) -> dict[str, Any]:
+def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool) -> dict[str, Any]:
     """The model before the last step beside the one after it, on images of the memory and of these splits.
 
     own_split: they are validation images, which no step learned from. Of a folder's images nobody knows that.
     """
-    device = choose_device(run.recipe.device)
     before, after = run.scenario.steps[-2:]
-    models = run.method(before, device), run.method(after, device)
+    old, new = run.method(before), run.method(after)
     memory = run.memory(before)
-    scenario = replace(run.scenario, data_classes=splits.classes)  # mask values follow the data that is read
-    with silence(wanted=quiet):
-        results = [
-            measure(model, run.recipe, splits, scenario, step, DistributedContext(device))
-            for model, step in zip(models, (before, after), strict=True)
-        ]
+    first, last = run.measure(before, splits, old), run.measure(after, splits, new)
     own = run.folder.result(after.index).iou
     return {
-        "memory": on_memory(*models, memory, before.seen, device, quiet=quiet) if len(memory) else None,
-        "validation": on_validation(results[0].iou, results[1].iou, before.seen, after.new)
+        "memory": on_memory(old, new, memory, before.seen, run.device) if len(memory) else None,
+        "validation": on_validation(first.iou, last.iou, before.seen, after.new)
         | {
-            "images": results[1].images,
+            "images": last.images,
             "own_split": own_split,
             "not_annotated": [name for name in after.seen if name not in splits.classes],
         },
@@ -64,17 +55,16 @@ def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool, quie
 
 
 def on_memory(
-    before: Method, after: Method, memory: ReplayMemory, old: Sequence[str], device: torch.device, *, quiet: bool
+    before: Method, after: Method, memory: ReplayMemory, old: Sequence[str], device: torch.device
 ) -> dict[str, Any]:
     """Image labels and pixels of old classes, by both models, on every image of the memory."""
     levels = {"before": ImageLevel(), "after": ImageLevel()}
     moves = torch.zeros(1 + len(old), 256, dtype=torch.long, device=device)  # pixels by (label before, label after)
-    with Meter("images of the memory", len(memory), quiet=quiet) as meter:
+    with Meter("images of the memory", len(memory)) as meter:
         for index in range(len(memory)):
             sample = memory.sample(index)
-            image = torch.from_numpy(sample.image).to(device).permute(2, 0, 1)[None].float() / 255
             assert sample.stored is not None
-            labels = [model.predict(image).labels for model in (before, after)]
+            labels = [model.predict(as_tensor(sample.image, device)).labels for model in (before, after)]
             for level, model, predicted in zip(levels.values(), (before, after), labels, strict=True):
                 level.update(sample.stored[None], both=model.image_classes(predicted)[:, : len(old)].cpu().numpy())
             moves += torch.bincount((labels[0] * 256 + labels[1]).flatten(), minlength=moves.numel()).view_as(moves)
@@ -111,7 +101,12 @@ def on_validation(
     }
 
 
-# ---- for people -------------------------------------------------------------------------------------------------
+# ---- for the terminal -------------------------------------------------------------------------------------------
+
+
+def _images_measured(validation: dict[str, Any]) -> str:
+    """A folder's images may have been learned from, so they validate nothing."""
+    return "validation images" if validation["own_split"] else "images of --val"
 
 
 def extension_table(report: dict[str, Any]) -> Table:
@@ -130,20 +125,15 @@ def extension_table(report: dict[str, Any]) -> Table:
     table.caption = Text(
         "In percent; bold: new. In image: F1 of the predicted classes of an image against its stored labels.\n"
         "Pixels kept: of those the old model gave to the class. "
-        f"IoU: on {_kind(validation)}, where they annotate it.",
+        f"IoU: on {_images_measured(validation)}, where they annotate it.",
         style="dim",
     )
     return table
 
 
-def _kind(validation: dict[str, Any]) -> str:
-    """A folder's images may have been learned from, so they validate nothing."""
-    return "validation images" if validation["own_split"] else "images of --val"
-
-
 def extension_lines(report: dict[str, Any]) -> list[str]:
     """The same in a few sentences."""
-    memory, validation = report["memory"], report["validation"]
+    memory, validation, images = report["memory"], report["validation"], _images_measured(report["validation"])
     learned = [name for name in report["new"] if name not in report["not_learned"]]
     lines = [f"learned: {', '.join(learned)}, from {report['images']} images"] if learned else []
     if memory:
@@ -157,11 +147,10 @@ def extension_lines(report: dict[str, Any]) -> list[str]:
         lines.append("old classes: no image in the memory")
     old = validation["old"]
     if old["before"] is None:
-        lines.append(f"old classes on {_kind(validation)}: not annotated there; --val FOLDER with their masks tells")
+        lines.append(f"old classes on {images}: not annotated there; --val FOLDER with their masks tells")
     else:
         lines.append(
-            f"old classes on {validation['images']} {_kind(validation)}: "
-            f"mIoU {percent(old['before'])} -> {percent(old['after'])}"
+            f"old classes on {validation['images']} {images}: mIoU {percent(old['before'])} -> {percent(old['after'])}"
         )
         if validation["not_annotated"]:
             lines.append(f"not annotated there, so not measured: {', '.join(validation['not_annotated'])}")

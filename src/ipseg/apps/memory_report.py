@@ -6,53 +6,51 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from rich import box
+from rich import filesize
 from rich.table import Table
-from rich.text import Text
 
 from ipseg.apps.run import Run
-from ipseg.data.dataset import EmptyDataset
-from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import read_json
+from ipseg.report.formats import plain_table
 
 
-def memory_report(run: Path, step: int | None = None) -> dict[str, Any]:
+def memory_report(path: Path, step: int | None = None) -> dict[str, Any]:
     """The memory after a step, in numbers; bytes are those of the files on disk."""
-    opened = Run.open(run)
-    index = opened.step(step).index
-    place = opened.folder.step(index) / "memory"
-    manifest = place / "manifest.json"
+    run = Run.open(path)
+    chosen = run.step(step)
+    folder = run.folder.step(chosen.index) / "memory"
+    manifest = folder / "manifest.json"
     if not manifest.is_file():
-        raise UserError(f"{run} has no memory after step {index}: it was deleted, or left out of a pack.")
-    memory = load_memory(place, EmptyDataset())
-    maps, copies, labels = (
-        [place / kind / f"{exemplar.name}.png" for exemplar in memory.exemplars]
-        for kind in ("saliency", "images", "labels")
+        raise UserError(f"{path} has no memory after step {chosen.index}: it was deleted, or left out of a pack.")
+    memory = run.memory(chosen)
+    names = [exemplar.name for exemplar in memory.exemplars]
+    maps = [folder / "saliency" / f"{name}.png" for name in names]
+    pixels = list(map(_count_pixels, maps))
+    copies, labels = (
+        [file.stat().st_size for name in names if (file := folder / kind / f"{name}.png").is_file()]
+        for kind in ("images", "labels")
     )
-    pixels = [_pixels(path) for path in maps]
-    mask_bytes, copy_bytes, label_bytes = (
-        [path.stat().st_size for path in paths if path.is_file()] for paths in (maps, copies, labels)
-    )
+    mask_bytes = sum(file.stat().st_size for file in maps)
     return {
-        "step": index,
+        "step": chosen.index,
         "images": len(memory),
         "size": read_json(manifest, "the memory's manifest").get("size"),
-        "store": "copy" if copy_bytes else "path",
+        "store": "copy" if copies else "path",
         "classes": {name: sum(name in exemplar.classes for exemplar in memory.exemplars) for name in memory.order},
-        "mask_bytes": sum(mask_bytes),
+        "mask_bytes": mask_bytes,
         "uint8_bytes": sum(pixels),
         "packed_bytes": sum(-(-count // 8) for count in pixels),
-        "mask_share": sum(mask_bytes) / sum(pixels) if pixels else None,
-        "copy_bytes": sum(copy_bytes),
-        "copies": len(copy_bytes),
-        "labels": len(label_bytes),
-        "label_bytes": sum(label_bytes),
+        "mask_share": mask_bytes / sum(pixels) if pixels else None,
+        "copy_bytes": sum(copies),
+        "copies": len(copies),
+        "labels": len(labels),
+        "label_bytes": sum(labels),
         "manifest_bytes": manifest.stat().st_size,
     }
 
 
-def _pixels(path: Path) -> int:
+def _count_pixels(path: Path) -> int:
     try:
         with Image.open(path, formats=("PNG",)) as opened:
             return opened.width * opened.height
@@ -63,50 +61,37 @@ def _pixels(path: Path) -> int:
 def privacy(report: dict[str, Any]) -> str:
     """What the memory gives away, in one sentence."""
     if not report["images"]:
-        return "privacy: nothing of any image is kept here; the weights remember what they remember."
+        return "privacy: the memory holds nothing of any image; the weights may."
     if report["copies"]:
-        return f"privacy: {report['copies']} whole images lie here: treat this folder like the data set itself."
+        return f"privacy: {report['copies']} whole images are stored here: treat this folder like the data set itself."
     kept = "image and pixel labels" if report["labels"] else "image labels"
-    return f"privacy: names, {kept} and outlines of training images lie here, the images themselves do not."
+    return f"privacy: names, {kept} and outlines of training images are stored here, the images themselves are not."
 
 
 def memory_table(report: dict[str, Any]) -> Table:
-    """How many replayed images hold each class."""
-    table = Table("class", box=box.SIMPLE_HEAD, title=f"memory after step {report['step']}", title_justify="left")
-    table.add_column("images", justify="right")
+    """How many replayed images have each class."""
+    table = plain_table(f"memory after step {report['step']}", ["class"], ["images"])
     for name, count in report["classes"].items():
-        table.add_row(Text(name), str(count))
+        table.add_row(name, str(count))
     return table
 
 
 def memory_lines(report: dict[str, Any]) -> list[str]:
     """Bytes and what they mean."""
+    size = filesize.decimal
     store = {"path": "by name", "copy": "with copies"}[report["store"]]
-    manifest = format_bytes(report["manifest_bytes"])
-    lines = [f"images: {report['images']}, kept {store}; the manifest takes {manifest}"]
+    lines = [f"images: {report['images']}, stored {store}; the manifest takes {size(report['manifest_bytes'])}"]
     if report["images"]:
         share = report["mask_share"]
         eighth = "within" if share <= 1 / 8 else "above"
         lines.append(
-            f"saliency maps: {format_bytes(report['mask_bytes'])} at one bit a pixel (PNG, all of it); as bytes they "
-            f"would take {format_bytes(report['uint8_bytes'])}: {100 * share:.2f} %, {eighth} an eighth (12.5 %)"
+            f"saliency maps: {size(report['mask_bytes'])} at one bit a pixel (PNG, all of it); as bytes they "
+            f"would take {size(report['uint8_bytes'])}: {100 * share:.2f} %, {eighth} an eighth (12.5 %)"
         )
         if share > 1 / 8:
             lines.append("(a PNG's own frame of about 70 bytes weighs more than the bits of very small images)")
     if report["copies"]:
-        lines.append(f"copies: {format_bytes(report['copy_bytes'])} in {report['copies']} PNG files")
+        lines.append(f"copies: {size(report['copy_bytes'])} in {report['copies']} PNG files")
     if report["labels"]:
-        lines.append(f"pixel labels of the step that stored each: {format_bytes(report['label_bytes'])}")
+        lines.append(f"pixel labels of the step that stored each: {size(report['label_bytes'])}")
     return [*lines, privacy(report)]
-
-
-def format_bytes(count: int) -> str:
-    """A number of bytes as people read it.
-
-    >>> format_bytes(999), format_bytes(23_400), format_bytes(5_250_000)
-    ('999 B', '23.4 kB', '5.2 MB')
-    """
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

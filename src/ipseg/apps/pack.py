@@ -1,4 +1,4 @@
-"""Packs: a step's files alone, as one file that upgrades a copy of the old model elsewhere.
+"""Packs: a step's files as one file that upgrades a copy of the old model elsewhere.
 
 A pack is a zip archive of plain files, none of them compressed, with a manifest: the format's version, every file with
 its size and SHA-256, and a fingerprint of the base it fits. `apply_pack` trusts none of it before it is checked.
@@ -17,11 +17,18 @@ from typing import Any
 
 import torch
 
-from ipseg.apps.pack_checks import MANIFEST, VERSION, opened, read_manifest, require_inside, require_memory, truncate
-from ipseg.apps.run import Run, require_apart, require_file_place
+from ipseg.apps.pack_checks import (
+    MANIFEST,
+    VERSION,
+    opened,
+    read_manifest,
+    refused,
+    require_member,
+    require_memory,
+    truncate,
+)
+from ipseg.apps.run import Run, require_disjoint, require_outside, require_parent
 from ipseg.config import build, to_dict
-from ipseg.data.dataset import EmptyDataset
-from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import remove_abandoned, replacing, whole_or_nothing
 from ipseg.models.network import ModelConfig
@@ -59,11 +66,19 @@ def pack(path: Path, step: int | None, out: Path | None = None, *, memory: bool 
     out = out or Path(f"{path.resolve().name}_step_{index:02d}.zip")
     if out.exists():
         raise UserError(f"--out {out} exists. Choose another name.")
-    require_file_place(out, path)
+    require_outside(out, path)
+    require_parent(out)
     run.folder.result(index)  # both raise where a file is damaged: no run would take the pack
     run.folder.weights(index)
     folder = run.folder.step(index)
-    files = {name: _describe(folder / name) for name in _files(folder, chosen.seen if memory else None)}
+    names = ["step.json", "weights.safetensors", *(_memory_files(run, chosen) if memory else [])]
+    for name in names:
+        require_member(name, path)
+    files: dict[str, dict[str, Any]] = {}
+    for name in sorted(names):
+        with (folder / name).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files[name] = {"bytes": (folder / name).stat().st_size, "sha256": sha256}
     manifest: dict[str, Any] = {
         "format": "ipseg pack",
         "version": VERSION,
@@ -80,7 +95,7 @@ def pack(path: Path, step: int | None, out: Path | None = None, *, memory: bool 
     }
     remove_abandoned(out.resolve().parent, lambda head: head.startswith(b"PK") and MANIFEST.encode() in head[:100])
     with replacing(out) as temporary:
-        _write(temporary, folder, manifest)
+        _write_archive(temporary, folder, manifest)
     of_memory = sum(facts["bytes"] for name, facts in files.items() if name.startswith("memory/"))
     return Packed(out, chosen, out.stat().st_size, files["weights.safetensors"]["bytes"], of_memory)
 
@@ -96,38 +111,28 @@ def fingerprint(run: Run, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _network(recipe: Recipe) -> ModelConfig:
-    """The network's settings without its initial weights: the weights themselves tell more."""
+    """The network's settings without its initial weights: those that it has learned tell more."""
     return replace(recipe.model, backbone=replace(recipe.model.backbone, weights="none"))
 
 
-def _files(folder: Path, seen: Sequence[str] | None) -> list[str]:
-    """The step's files by their names in the pack, with its memory of the classes seen, if it goes along.
-
-    A file that the memory's manifest does not name stays here.
-    """
-    names, memory = ["step.json", "weights.safetensors"], folder / "memory"
-    if seen is not None and (memory / "manifest.json").is_file():
-        try:
-            require_memory(memory, seen)
-        except UserError as error:
-            raise UserError(
-                f"{memory}: {error} Put a whole copy of the memory in its place, or pack the step without it: "
-                "--no-memory."
-            ) from error
-        exemplars = load_memory(memory, EmptyDataset()).exemplars
-        images = [f"memory/{kind}/{one.name}.png" for kind in ("saliency", "images", "labels") for one in exemplars]
-        names += ["memory/manifest.json", *(name for name in images if (folder / name).is_file())]
-    for name in names:
-        require_inside(name, "the run")
-    return sorted(names)
+def _memory_files(run: Run, step: Step) -> list[str]:
+    """The files that the memory's manifest names; others in its folder are not packed."""
+    folder = run.folder.step(step.index)
+    if not (folder / "memory" / "manifest.json").is_file():
+        return []
+    try:
+        require_memory(folder / "memory", step.seen)
+    except UserError as error:
+        raise UserError(
+            f"{folder / 'memory'}: {error} Put a whole copy of the memory in its place, or pack the step without it: "
+            "--no-memory."
+        ) from error
+    kinds = ("saliency", "images", "labels")
+    images = [f"memory/{kind}/{one.name}.png" for kind in kinds for one in run.memory(step).exemplars]
+    return ["memory/manifest.json", *(name for name in images if (folder / name).is_file())]
 
 
-def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _write(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
+def _write_archive(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
     """Equal steps give equal bytes: a fixed order, and no time but the oldest that a zip can tell."""
 
     def member(name: str) -> zipfile.ZipInfo:
@@ -148,8 +153,8 @@ def _write(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
-    """Write a copy of a run with the pack's step added: all of it, or nothing. The run stays as it is."""
-    require_apart(out, run)
+    """Write a copy of a run with the pack's step added: all of it, or nothing. Does not modify the run."""
+    require_disjoint(out, run)
     base = Run.open(run)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists. Choose another folder.")
@@ -171,36 +176,36 @@ def apply_pack(path: Path, run: Path, out: Path) -> Scenario:
 
 
 def upgraded_recipe(base: Run, manifest: dict[str, Any], path: Path) -> Recipe:
-    """The run's recipe with the pack's step, once it is sure that the pack was made for this run."""
+    """The run's recipe with the pack's step. Raise unless the pack was made for this run."""
     step, finished = int(manifest["step"]), base.folder.finished()
     if finished != step:
-        raise UserError(
-            f"{path} is step {step}, for a run that has finished the {step} steps before it; {base.folder.path} has "
-            f"finished {finished}. Nothing was written."
+        raise refused(
+            path, f"is step {step}, but {base.path} has finished {finished} steps and must have finished {step}"
         )
     base.folder.require_results()
-    ours, theirs = fingerprint(base, base.scenario.steps[:step]), manifest["base"]
-    network = build(ModelConfig, theirs.get("network") or {}, "the pack's network")
-    for what, there, here in (
-        ("classes", theirs.get("classes"), ours["classes"]),
-        ("method", theirs.get("method"), ours["method"]),
+    run, pack = fingerprint(base, base.scenario.steps[:step]), manifest["base"]
+    network = build(ModelConfig, pack.get("network") or {}, "the pack's network")
+    for what, of_pack, of_run in (
+        ("classes", pack.get("classes"), run["classes"]),
+        ("method", pack.get("method"), run["method"]),
         ("network", network, _network(base.recipe)),
-        ("weights", theirs.get("weights"), ours["weights"]),
+        ("weights", pack.get("weights"), run["weights"]),
     ):
-        if there != here:
-            raise UserError(
-                f"{path} was made for another base: its {what} are {truncate(there)}, those of {base.folder.path} are "
-                f"{truncate(here)}. A pack upgrades only copies of the run it was learned on. Nothing was written."
+        if of_pack != of_run:
+            raise refused(
+                path,
+                f"was made for another base: its {what} are {truncate(of_pack)}, those of {base.path} are "
+                f"{truncate(of_run)}. A pack upgrades only copies of the run it was learned on",
             )
-    given, scenario = manifest.get("settings"), manifest.get("scenario")
-    if not isinstance(given, dict) or not isinstance(scenario, dict) or not set(given) <= set(SETTINGS):
-        raise UserError(f"{path}: its manifest is damaged: the settings are not those of a pack.")
-    method = given.get("method")
-    if not isinstance(method, dict) or method.get("name") != ours["method"]:  # a name may be module:Class, an import
-        raise UserError(f"{path} contradicts itself about its method. Nothing was written.")
-    recipe = make_recipe(base.folder.settings() | given | {"scenario": scenario, "init": None})
-    if [list(new) for new in (recipe.scenario.steps or ())[:-1]] != ours["classes"]:
-        raise UserError(f"{path} contradicts itself about its classes. Nothing was written.")
+    settings, scenario = manifest.get("settings"), manifest.get("scenario")
+    if not isinstance(settings, dict) or not isinstance(scenario, dict) or not set(settings) <= set(SETTINGS):
+        raise UserError(f"{path}: its {MANIFEST} is damaged: the settings are not those of a pack.")
+    method = settings.get("method")
+    if not isinstance(method, dict) or method.get("name") != run["method"]:  # a name may be module:Class, an import
+        raise refused(path, "contradicts itself about its method")
+    recipe = make_recipe(base.folder.settings() | settings | {"scenario": scenario, "init": None})
+    if [list(new) for new in (recipe.scenario.steps or ())[:-1]] != run["classes"]:
+        raise refused(path, "contradicts itself about its classes")
     return recipe
 
 
@@ -219,6 +224,6 @@ def _require_usable(new: Run, path: Path) -> None:
         new.folder.write_results(summarize(new.recipe, new.folder, new.scenario))
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # UserError is one of them
         message = str(error).partition(" Put a whole copy")[0]  # advice for a run's own files
-        for folder in (new.folder.step(step.index), new.folder.path):  # they are about to go
+        for folder in (new.folder.step(step.index), new.path):  # temporary
             message = message.replace(str(folder), str(path))
         raise UserError(f"{path} cannot be applied: {message} Nothing was written.") from error

@@ -1,4 +1,4 @@
-"""What must be true of a pack before a single file of it is written: strangers make packs too."""
+"""What must be true of a pack before any of its files is written: strangers make packs too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ipseg.data.dataset import EmptyDataset
@@ -24,16 +24,20 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 16 << 20
 PACK_BYTES = 8 << 30
 """No honest pack comes near: a step of the largest network of the paper takes some hundred megabytes."""
-LONGEST = 255
-"""Bytes of a file's name, as most systems have it."""
-KNOWN = re.compile(
-    r"weights\.safetensors|step\.json|memory/manifest\.json|memory/(saliency|images|labels)/.+\.png", re.DOTALL
+NAME_BYTES = 255
+"""Of a file's name, as most systems have it."""
+MEMBER = re.compile(
+    r"weights\.safetensors|step\.json|memory/(manifest\.json|(saliency|images|labels)/.+\.png)", re.DOTALL
 )
+
+
+def refused(path: Path, problem: str) -> UserError:
+    return UserError(f"{path} {problem}. Nothing was written.")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive; what is none is refused by name."""
+    """The archive, by name refused where it is none."""
     if not path.is_file():
         raise UserError(f"the pack is missing: {path}. `ipseg pack RUN --step K` makes one.")
     try:
@@ -45,7 +49,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     """The manifest of a pack whose members are all harmless, all named there, and unchanged since it was written."""
-    _require_harmless(archive, path)
+    _check_members(archive, path)
     try:
         manifest = parse_json(archive.read(MANIFEST))
     except UserError as error:
@@ -54,63 +58,57 @@ def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is a zip file, but no pack: {MANIFEST} does not say so.")
     require_version(manifest.get("version"), VERSION, "the pack", path)
     try:
-        listed = {str(name): (int(facts["bytes"]), str(facts["sha256"])) for name, facts in manifest["files"].items()}
+        files = {str(name): (int(facts["bytes"]), str(facts["sha256"])) for name, facts in manifest["files"].items()}
         if not isinstance(manifest["step"], int) or manifest["step"] != len(manifest["base"]["classes"]):
             raise TypeError(f"step {manifest['step']!r}")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: its {MANIFEST} is damaged ({error!r}).") from error
-    _require_listed(archive, listed, path)
+    _check_contents(archive, files, path)
     return manifest
 
 
-def require_inside(name: str, where: str) -> None:
-    """Raise unless a member's name is one of a pack's, and stays in its folder on every system."""
-    path, windows = PurePosixPath(name), PureWindowsPath(name)
-    leaves = path.is_absolute() or windows.drive or windows.root or ".." in windows.parts or "\0" in name
-    if leaves or str(path) != name or "\\" in name:
-        raise UserError(f'{where} names "{name}", which leaves its folder. Nothing was written.')
-    if not KNOWN.fullmatch(name) or max(len(part.encode()) for part in path.parts) > LONGEST:
-        raise UserError(f'{where} holds "{name}", which belongs to no pack. Nothing was written.')
+def require_member(name: str, where: object) -> None:
+    """Raise unless a name is that of a pack's file, which stays in its folder on every system."""
+    parts = PurePosixPath(name).parts
+    inside = "/".join(parts) == name and ".." not in parts and "\\" not in name and "\0" not in name
+    if not inside or not MEMBER.fullmatch(name) or max(len(part.encode()) for part in parts) > NAME_BYTES:
+        raise UserError(f'{where} holds "{name}", which leaves its folder or belongs to no pack. Nothing was written.')
 
 
-def _require_harmless(archive: zipfile.ZipFile, path: Path) -> None:
-    """By the archive's own list: names, kinds and sizes. Nothing is compressed, so that nothing can swell."""
+def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
+    """By the archive's own list: names, kinds and sizes. Nothing is compressed, so nothing can swell."""
     members = archive.infolist()
     names = [info.filename for info in members]
     if MANIFEST not in names:
         raise UserError(f"{path} is a zip file, but no pack: it has no {MANIFEST}.")
+    if len(set(names)) < len(names):
+        raise refused(path, "holds a file twice")
     for info in members:
         if info.filename != MANIFEST:
-            require_inside(info.orig_filename, f"the pack {path}")
+            require_member(info.orig_filename, path)
         if info.header_offset < 0:
             raise UserError(f'{path} is damaged: "{info.filename}" begins before the file does. Get a whole copy.')
-        kind = stat.S_IFMT(info.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG):
-            raise UserError(f'{path}: "{info.filename}" is a link or no plain file. Nothing was written.')
+        if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise refused(path, f'holds "{info.filename}", which is a link or no plain file')
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
-            raise UserError(f'{path}: "{info.filename}" is compressed or encrypted; in a pack nothing is.')
-    if len(set(names)) < len(names):
-        raise UserError(f"{path} holds a file twice. Nothing was written.")
+            raise refused(path, f'holds "{info.filename}", which is compressed or encrypted; in a pack nothing is')
     total = sum(info.file_size for info in members)
     if archive.getinfo(MANIFEST).file_size > MANIFEST_BYTES or total > min(PACK_BYTES, path.stat().st_size):
-        raise UserError(f"{path} is too large, or says it is larger than the file: {total} bytes. Nothing was written.")
+        raise refused(path, f"is too large, or says it is larger than the file: {total} bytes")
 
 
-def _require_listed(archive: zipfile.ZipFile, listed: dict[str, tuple[int, str]], path: Path) -> None:
+def _check_contents(archive: zipfile.ZipFile, files: dict[str, tuple[int, str]], path: Path) -> None:
     """By the manifest: no file more, none less, each of the size and the hash it was packed with."""
-    there = set(archive.namelist()) - {MANIFEST}
-    if there != set(listed) or not {"weights.safetensors", "step.json"} <= there:
-        odd = sorted(there ^ set(listed))[:3] or ["weights.safetensors or step.json"]
-        raise UserError(f"{path}: files and {MANIFEST} disagree about {', '.join(odd)}. Nothing was written.")
-    for name, (size, expected) in listed.items():
+    members = set(archive.namelist()) - {MANIFEST}
+    if members != set(files) or not {"weights.safetensors", "step.json"} <= members:
+        odd = sorted(members ^ set(files))[:3] or ["weights.safetensors or step.json"]
+        raise refused(path, f"and its {MANIFEST} disagree about {', '.join(odd)}")
+    for name, (size, expected) in files.items():
         if archive.getinfo(name).file_size != size:
-            raise UserError(f'{path}: "{name}" is not of the size that the {MANIFEST} says. Nothing was written.')
+            raise refused(path, f'holds "{name}", which is not of the size that the {MANIFEST} says')
         with archive.open(name) as member:
-            found = hashlib.sha256()
-            while piece := member.read(1 << 20):
-                found.update(piece)
-        if found.hexdigest() != expected:
-            raise UserError(f'{path}: "{name}" is damaged: its SHA-256 is another. Get a whole copy.')
+            if hashlib.file_digest(member, "sha256").hexdigest() != expected:  # type: ignore[arg-type]
+                raise UserError(f'{path}: "{name}" is damaged: its SHA-256 is another. Get a whole copy.')
 
 
 def require_memory(folder: Path, seen: Sequence[str]) -> None:
@@ -121,22 +119,21 @@ def require_memory(folder: Path, seen: Sequence[str]) -> None:
     names = [exemplar.name for exemplar in memory.exemplars]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"its memory names {', '.join(twice)} more than once.")
-    elsewhere = memory.without_copy()
-    for index, name in enumerate(names):
-        saliency, labels = (folder / kind / f"{name}.png" for kind in ("saliency", "labels"))
+    for index, exemplar in enumerate(memory.exemplars):
+        saliency, labels = (folder / kind / f"{exemplar.name}.png" for kind in ("saliency", "labels"))
         if not saliency.is_file():
-            raise UserError(f"the saliency map of {name} is not in its memory.")
+            raise UserError(f"the saliency map of {exemplar.name} is not in its memory.")
         try:
             for path in (saliency, *([labels] if labels.is_file() else [])):
                 read_labels(path)
-            if name not in elsewhere:
+            if exemplar.has_copy():
                 memory.sample(index)
         except UserError as error:
-            message = str(error).replace(str(folder), "memory")  # the folder is about to go
-            raise UserError(f"{name} in its memory cannot be used: {message}") from error
+            message = str(error).replace(str(folder), "memory")  # the folder may be temporary
+            raise UserError(f"{exemplar.name} in its memory cannot be used: {message}") from error
 
 
 def truncate(value: object) -> str:
-    """A text of others, at most 120 characters of it."""
+    """At most 120 characters of a text from a file."""
     text = str(value)
     return text if len(text) <= 120 else f"{text[:120]}..."

@@ -8,6 +8,7 @@ from typing import Any
 
 from ipseg.apps.compare import compare
 from ipseg.apps.gallery import make_gallery
+from ipseg.apps.run import require_parent
 from ipseg.errors import UserError
 from ipseg.files import read_json, require_output, write_text
 from ipseg.report.compare import ResultTable
@@ -28,10 +29,10 @@ def report(
     images: int = 4,
     device: str = "auto",
     more_facts: Mapping[str, str] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the page of these run folders, results.json files and sweeps, with a chapter for every table."""
-    require_place(out)
+    require_page(out)
     if images < 0:
         raise UserError(f"--gallery is {images}; it must be at least 0.")
     tables = [table for table in compare(paths) if plotted(table)]
@@ -41,29 +42,19 @@ def report(
     for table in tables:
         gallery, missing = Gallery(), ["Predictions: --gallery 0 leaves them out."]
         if images:
-            gallery, reasons = make_gallery(plotted(table), images, choose_device(device), say)
-            missing = _by_reason(reasons)
+            gallery, reasons = make_gallery(plotted(table), images, choose_device(device), log)
+            runs: dict[str, list[str]] = {}
+            for label, reason in reasons.items():
+                runs.setdefault(reason, []).append(label)
+            missing = [f"Predictions of {', '.join(labels)}: {reason}" for reason, labels in runs.items()]
         chapters.append(Chapter(table=table, gallery=gallery, missing=missing))
     write_text(out, render(title, chapters, provenance(tables) | dict(more_facts or {}), intro=intro))
 
 
-def require_place(out: Path) -> None:
+def require_page(out: Path) -> None:
     """Raise before anything is computed if the page cannot be written there."""
     require_output(out, (".html", ".htm"), MARK)
-    if not out.resolve().parent.is_dir():
-        raise UserError(f"--out {out}: the folder {out.parent} is missing.")
-
-
-def _by_reason(reasons: Mapping[str, str]) -> list[str]:
-    """A sentence for each reason, however many runs have it.
-
-    >>> _by_reason({"mib": "its weights are not there.", "plop": "its weights are not there."})
-    ['Predictions of mib, plop: its weights are not there.']
-    """
-    runs: dict[str, list[str]] = {}
-    for label, reason in reasons.items():
-        runs.setdefault(reason, []).append(label)
-    return [f"Predictions of {', '.join(labels)}: {reason}" for reason, labels in runs.items()]
+    require_parent(out)
 
 
 def provenance(tables: Sequence[ResultTable]) -> dict[str, str]:
@@ -95,11 +86,12 @@ def provenance(tables: Sequence[ResultTable]) -> dict[str, str]:
 
 
 def _description(folder: Path) -> dict[str, Any]:
-    """What run.json says, as far as it is of the right kinds: a page can do without."""
+    """The fields of run.json that are of the right types: a page can do without."""
     try:
-        described = read_json(folder / "run.json", "the run's description")
+        found = read_json(folder / "run.json", "the run's description")
     except UserError:
         return {}
-    kinds = {"started": str, "git": dict, "versions": dict, "platform": str, "python": str}
-    right = isinstance(described, dict)
-    return {key: described[key] for key, kind in kinds.items() if right and isinstance(described.get(key), kind)}
+    types = {"started": str, "git": dict, "versions": dict, "platform": str, "python": str}
+    return {
+        key: found[key] for key, kind in types.items() if isinstance(found, dict) and isinstance(found.get(key), kind)
+    }

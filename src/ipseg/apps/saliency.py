@@ -1,4 +1,4 @@
-"""Saliency maps for a data set, written where the data set looks for them."""
+"""Saliency maps for a data set, written where the data set expects them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class MapJob(NamedTuple):
 
     folders: tuple[Path, ...]
     images: dict[Path, Path]
-    """Map -> the image that it is of."""
+    """Map -> its image."""
 
 
 class WriteResult(NamedTuple):
-    """How many maps were written, how many were there, and the images that cannot be read."""
+    """How many maps were written, how many existed, and the images that cannot be read."""
 
     written: int
     skipped: int
@@ -53,21 +53,23 @@ def detector(model: Path | None, *, fallback: bool, preset: str | None, threshol
 
 
 def plan_maps(data: Path, kind: str, out: Path | None = None, changes: Sequence[str] = ()) -> MapJob:
-    """List the maps of a data set; `out` is another place for them than its own."""
+    """List the maps of a data set, in its own folder or `out`."""
     if other := [change for change in changes if not change.strip().startswith("data.")]:
         raise UserError(f"--set {other[0]}: settings here are those of the data, such as data.train=LIST.")
     values = override({"data": {"name": kind, "path": str(data)}}, changes)["data"]
     if out is not None:
-        with _writable(out):
+        with _suggest_out(out):
             out.mkdir(parents=True, exist_ok=True)
-    # missing maps are no mistake here; and a folder may be called like a setting: all, none, ...
+    # missing maps are no error here; and a folder may be named like a setting: all, none, ...
     values["saliency"] = "none" if out is None else str(out.resolve())
     splits = cast(Any, data_config(values)).open()
     images, folders = {}, []
     for split in (cast(FileDataset, splits.train), cast(FileDataset, splits.val)):
         maps = split.saliency_source
-        if out is not None:
-            _require_apart(out, maps.folder, split)
+        for folder in (split.images.folder, split.masks.folder) if out is not None else ():
+            own, other_folder = folder.resolve(), maps.folder.resolve()
+            if other_folder.is_relative_to(own) or own.is_relative_to(other_folder):  # masks would be taken for maps
+                raise UserError(f"--out {out}: the data has its own files in {folder}. Choose a folder for maps alone.")
         folders.append(maps.folder)
         for name in split.names:
             images[maps.files.paths.get(name, maps.folder / f"{name}.png")] = split.images.path(name)
@@ -89,26 +91,18 @@ def write_maps(job: MapJob, detect: Detector, *, quiet: bool = False) -> WriteRe
             except UserError as error:  # one broken image among thousands: the others are still worth having
                 broken.append(error)
             else:
-                found = Pillow.fromarray(detect(pixels))  # one bit a pixel
-                with _writable(target):
+                saliency = Pillow.fromarray(detect(pixels))  # one bit a pixel
+                with _suggest_out(target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with replacing(target) as temporary:
-                        found.save(temporary, format="PNG", optimize=True)
+                        saliency.save(temporary, format="PNG", optimize=True)
             meter.advance(1)
     return WriteResult(len(missing) - len(broken), skipped, broken)
 
 
-def _require_apart(out: Path, maps: Path, split: FileDataset) -> None:
-    """Raise if maps would lie among the images or masks: they would be taken for more of them, or masks for maps."""
-    for folder in (split.images.folder, split.masks.folder):
-        own, there = folder.resolve(), maps.resolve()
-        if there.is_relative_to(own) or own.is_relative_to(there):
-            raise UserError(f"--out {out}: the data has its own files in {folder}. Choose a folder for maps alone.")
-
-
 @contextmanager
-def _writable(path: Path) -> Iterator[None]:
-    """Data may lie where one must not write: say what to do then."""
+def _suggest_out(path: Path) -> Iterator[None]:
+    """The data's own folder may be read-only."""
     try:
         yield
     except OSError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich import box
 from rich.table import Table
 
 from ipseg.data.scenes.objects import class_names
+from ipseg.report.formats import plain_table
 from ipseg.scenario import DATASETS, Scenario, Setting, describe, named_scenarios
 
 
@@ -28,8 +28,8 @@ def _datasets() -> dict[str, tuple[str, ...]]:
 
 def list_table(scenarios: Sequence[Scenario]) -> Table:
     """One line a scenario."""
-    caption = "Any other DATASET/BASE-INCREMENT that fits works as well."
-    table = Table("scenario", "steps", "classes a step", caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
+    table = plain_table("", ["scenario", "steps", "classes a step"])
+    table.caption = "Any other DATASET/BASE-INCREMENT that fits works as well."
     for scenario in scenarios:
         table.add_row(scenario.name, str(len(scenario.steps)), format_sizes([len(step.new) for step in scenario.steps]))
     return table
@@ -37,8 +37,7 @@ def list_table(scenarios: Sequence[Scenario]) -> Table:
 
 def steps_table(scenario: Scenario) -> Table:
     """One line a step."""
-    title = f"{scenario.name} {scenario.setting}"
-    table = Table("step", "old", "learns", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = plain_table(f"{scenario.name} {scenario.setting}", ["step", "old", "learns"])
     for step in scenario.steps:
         table.add_row(str(step.index), str(len(step.old)), ", ".join(step.new))
     return table

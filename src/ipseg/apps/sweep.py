@@ -2,7 +2,7 @@
 
 OUT/
   sweep.json          the plan: every run, its folder, its base step
-  recipes/NAME.yaml   what each run was started with
+  recipes/NAME.yaml   the recipe that each run was started with
   logs/NAME.log       its output
   runs/NAME/          its folder
   slurm/              with SLURM: scripts of jobs, their numbers and exit codes
@@ -12,8 +12,7 @@ OUT/
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,15 +46,34 @@ class Sweep:
         self.out = out or Path("runs") / file.stem
         if self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {self.out} is a file; a sweep needs a folder.")
-        earlier = _read_earlier(self.out / "sweep.json")
-        if self.out.is_dir() and any(self.out.iterdir()) and earlier is None:
-            raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
         for place in ("logs", "recipes", "runs", "slurm"):
             require_no_link(self.out / place)
+        earlier = self._read_earlier()
         self.plan = make_plan(self.grid, self.out, assignments)
-        self._require_same_grid(earlier or {})
+        self._require_same_grid(earlier)
         self.selected = select(self.plan, only)
-        self._runs = {run.name: run for run in self.plan}
+
+    def _read_earlier(self) -> dict[str, Any]:
+        """The sweep.json of an earlier call. Raise if the folder holds anything else."""
+        if not self.out.is_dir() or not any(self.out.iterdir()):
+            return {}
+        try:
+            found = parse_json(read_plain(self.out / "sweep.json", MOST_JSON))
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict) or not {"version", "runs"} <= found.keys():
+            raise UserError(f"--out {self.out} holds other files and no sweep. Choose another folder.")
+        return found
+
+    def _require_same_grid(self, earlier: Mapping[str, Any]) -> None:
+        """Raise if the folder belongs to another grid, whose runs would be missing from the table."""
+        file = Path(earlier.get("grid", self.grid.file))
+        lost = {str(run.get("name")) for run in earlier.get("runs", ())} - {run.name for run in self.plan}
+        if lost and file.resolve() != self.grid.file.resolve():
+            raise UserError(
+                f"--out {self.out} is the sweep of another grid, {file}, with runs that {self.grid.file} does not "
+                f"have ({sorted(lost)[0]}, for example). Choose another folder with --out."
+            )
 
     def local_pool(self, console: Console, *, jobs: int | None, jobs_per_gpu: int, processes: int) -> LocalPool:
         """Processes of this machine. jobs: by default one on a CPU, or as many as the GPUs take."""
@@ -67,58 +85,16 @@ class Sweep:
             )
         if jobs_per_gpu > 1 and not gpus:
             console.print("--jobs-per-gpu does nothing where runs use no GPU; --jobs does.", style="dim")
-        return LocalPool(self.out, slots, self._command, processes=processes)
+        return LocalPool(self.out, slots, self._train_command, processes=processes)
 
     def slurm_launcher(self, options: Mapping[str, Any], *, jobs: int | None) -> SlurmLauncher:
         """Jobs of SLURM, with these options over the grid's."""
-        return SlurmLauncher(self.out, self.grid.slurm | dict(options), self._command, jobs=jobs)
+        return SlurmLauncher(self.out, self.grid.slurm | dict(options), self._train_command, jobs=jobs)
 
     def run(self, launcher: Launcher, console: Console, *, detach: bool = False, quiet: bool = False) -> list[Job]:
         """Train until every run has ended or the user stops them. detach: start all and return."""
         self.out.mkdir(parents=True, exist_ok=True)
-        write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": self._entries()})
-        # Finished runs, too: others may take their base steps.
-        planned = [run for run in self.plan if run in self.selected or run.state == "finished"]
-        jobs = [Job(run.name, run.base, run.steps, run.folder.path, log_file(self.out, run.name)) for run in planned]
-        scheduler = Scheduler(jobs, launcher)
-        with _sigterm_as_ctrl_c(), progress_view(console, quiet=quiet) as show:
-            if detach:
-                scheduler.turn()
-                show(jobs)
-            else:
-                scheduler.run(show)
-        return jobs
-
-    def table(self) -> list[ResultTable]:
-        """Compare the runs that have results, and write the table as Markdown and JSON."""
-        done = [run.folder.path for run in self.plan if (run.folder.path / "results.json").is_file()]
-        if not done:
-            return []
-        sections = compare(done)
-        write_text(self.out / "comparison.md", markdown(sections))
-        write_json(self.out / "comparison.json", {"version": VERSION, "rows": as_json(sections)})
-        return sections
-
-    def _require_same_grid(self, earlier: Mapping[str, Any]) -> None:
-        """Raise if the folder belongs to another grid, whose runs would be missing from the table."""
-        theirs = Path(earlier.get("grid", self.grid.file))
-        lost = {str(run.get("name")) for run in earlier.get("runs", ())} - {run.name for run in self.plan}
-        if lost and theirs.resolve() != self.grid.file.resolve():
-            raise UserError(
-                f"--out {self.out} is the sweep of another grid, {theirs}, with runs that {self.grid.file} does not "
-                f"have ({sorted(lost)[0]}, for example). Choose another folder with --out."
-            )
-
-    def _command(self, name: str, source: str | None) -> list[str]:
-        """Write a run's recipe, with the base step of another run if there is one; how python trains it."""
-        run, path = self._runs[name], self.out / "recipes" / f"{name}.yaml"
-        recipe = run.recipe if source is None else replace(run.recipe, init=f"{self._runs[source].folder.path}@0")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, to_yaml(recipe))
-        return ["-m", "ipseg", "train", str(path), "--out", str(run.folder.path), "--resume"]
-
-    def _entries(self) -> list[dict[str, Any]]:
-        return [
+        entries = [
             {
                 "name": planned.name,
                 "run": planned.run.entry,
@@ -131,22 +107,39 @@ class Sweep:
             }
             for planned in self.plan
         ]
+        write_json(self.out / "sweep.json", {"version": VERSION, "grid": str(self.grid.file), "runs": entries})
+        # Finished runs, too: others may take their base steps.
+        planned = [run for run in self.plan if run in self.selected or run.state == "finished"]
+        jobs = [Job(run.name, run.base, run.steps, run.folder.path, log_file(self.out, run.name)) for run in planned]
+        scheduler = Scheduler(jobs, launcher)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a terminated sweep stops its runs, too
+        try:
+            with progress_view(console, quiet=quiet) as update:
+                if detach:
+                    scheduler.turn()
+                    update(jobs)
+                else:
+                    scheduler.run(update)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        return jobs
 
+    def table(self) -> list[ResultTable]:
+        """Compare the runs that have results, and write the table as Markdown and JSON."""
+        done = [run.folder.path for run in self.plan if (run.folder.path / "results.json").is_file()]
+        if not done:
+            return []
+        tables = compare(done)
+        write_text(self.out / "comparison.md", markdown(tables))
+        write_json(self.out / "comparison.json", {"version": VERSION, "rows": as_json(tables)})
+        return tables
 
-def _read_earlier(file: Path) -> dict[str, Any] | None:
-    """The sweep.json of an earlier sweep; None where a file of that name is something else."""
-    try:
-        found = parse_json(read_plain(file, MOST_JSON))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and {"version", "runs"} <= found.keys() else None
-
-
-@contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """A terminated sweep does not leave its runs behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    def _train_command(self, name: str, source: str | None) -> list[str]:
+        """Write a run's recipe, with the base step of another run if there is one; python's arguments to train it."""
+        runs = {run.name: run for run in self.plan}
+        path, recipe = self.out / "recipes" / f"{name}.yaml", runs[name].recipe
+        if source is not None:
+            recipe = replace(recipe, init=f"{runs[source].folder.path}@0")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, to_yaml(recipe))
+        return ["-m", "ipseg", "train", str(path), "--out", str(runs[name].folder.path), "--resume"]

@@ -33,24 +33,21 @@ def default_folder(given: object, recipe: Recipe) -> Path:
 
 
 def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> tuple[str, UserError | None]:
-    """The resolved recipe with what a run would do as comments, and why it could not start. Nothing is written."""
-    lines = [
-        to_yaml(recipe),
-        f"# The run would go to {folder}.",
-        *(f"# Note: {note}" for note in recipe.unused_settings()),
-    ]
+    """The resolved recipe with the plan as comments, and why it could not start. Nothing is written."""
+    lines = [to_yaml(recipe), f"# The run would go to {folder}."]
+    lines += [f"# Note: {note}" for note in recipe.unused_settings()]
+    problem: UserError | None = None
     try:
         recipe.require_trainable()
         choose_device(recipe.device)
-        place = RunFolder.check(folder, recipe, resume=resume)
-        downloads = recipe.model.backbone.weights == "imagenet"
-        method = recipe.method.build(recipe.model, pretrained=not downloads)
+        run = RunFolder.check(folder, recipe, resume=resume)
+        method = recipe.method.build(recipe.model, pretrained=recipe.model.backbone.weights != "imagenet")
         splits = recipe.splits()
         scenario = recipe.scenario.build(splits.name, splits.classes)
-        place.require_fitting(scenario)
-        place.check_data(data_facts(splits.train))
+        run.require_fitting(scenario)
+        run.check_data(data_facts(splits.train))
         method.begin_step(scenario.steps[0])
-        base = pending_base(recipe, scenario, place)
+        base = pending_base(recipe, scenario, run)
     except UserError as error:
         return "\n".join(lines), error
     if isinstance(splits.train, FileDataset):
@@ -60,6 +57,6 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> tupl
         length = f"{recipe.training.iterations(step.index, count)} iterations" if count else "nothing to learn from"
         how = f"taken from {recipe.init}" if base and step.index < base.steps else f"{count} images, {length}"
         lines.append(f"# Step {step.index}: {how}; learns {', '.join(step.new)}.")
-    empty = [str(step.index) for step, count in zip(scenario.steps, counts, strict=True) if not count]
-    problem = UserError(f"step {', '.join(empty)} has no image to learn from; see the plan.") if empty else None
+    if empty := [str(step.index) for step, count in zip(scenario.steps, counts, strict=True) if not count]:
+        problem = UserError(f"step {', '.join(empty)} has no image to learn from; see the plan.")
     return "\n".join(lines), problem

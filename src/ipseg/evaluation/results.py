@@ -47,9 +47,13 @@ class StepResult:
             _require_all(name, rows, lambda row: isinstance(row, dict))
             _require_all(name, chain(*(row.values() for row in rows)), valid)
 
+    def to_json(self) -> dict[str, Any]:
+        """The layout of a step in results.json."""
+        return vars(self) | {"new": list(self.new)}
+
     @property
     def measured(self) -> frozenset[str]:
-        """What has an IoU."""
+        """The classes that have an IoU."""
         return frozenset(name for name, value in self.iou.items() if value is not None)
 
 
@@ -114,7 +118,7 @@ class RunResult:
             "oracle": list(self.oracle),
             "complete": self.complete,
             "final": self.final(),
-            "steps": [vars(step) | {"new": list(step.new)} for step in self.steps],
+            "steps": [step.to_json() for step in self.steps],
             "info": self.info,
         }
 

@@ -157,15 +157,33 @@ def class_table(step: StepResult) -> Table:
     return table
 
 
+def summary_table(step: StepResult) -> Table:
+    """The mIoU of the groups, and the share of images whose set of classes is right."""
+    unmeasured = [name for name in step.iou if name not in step.measured and name != BACKGROUND]
+    note = f"\nNot in their masks, so not measured: {', '.join(unmeasured)}." if unmeasured else ""
+    accuracy = (step.image_accuracy or {}).get("all", {})
+    cells = {f"mIoU {group}": step.miou.get(group) for group in ("base", "new", "all", "harmonic")}
+    cells |= {f"images right: {name}": accuracy.get(name) for name in ("posterior", "pixel", "both")}
+    table = plain_table("", [], list(cells))
+    table.caption = Text(f"{step.images} image{'' if step.images == 1 else 's'}; in percent.{note}", style="dim")
+    table.add_row(*map(percent, cells.values()))
+    return table
+
+
 # ---- parts ----------------------------------------------------------------------------------------------------------
 
 
-def plain_table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
+def plain_table(title: str, words: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     """Words left-aligned, numbers right-aligned.
 
     All columns fold in a narrow terminal: one that may not, or has a minimum width, pushes others out of sight.
     """
-    table = Table(title=Text(title, style="bold"), box=box.SIMPLE_HEAD, caption_justify="left", title_justify="left")
+    table = Table(
+        title=Text(title, style="bold") if title else None,
+        box=box.SIMPLE_HEAD,
+        caption_justify="left",
+        title_justify="left",
+    )
     for word in words:
         table.add_column(word, overflow="fold")
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Runs that share images which are already loaded or drawn: children of this very process, all at the same time."""
+"""Runs that share images which are already loaded or drawn: children of this process, all at the same time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class ForkLauncher:
         self.context = multiprocessing.get_context("fork" if forked else "spawn")
 
     def start(self, name: str, source: str | None, *, ready: bool, shared: bool) -> ForkedJob:
-        """Start or resume a run."""
         arguments = (self.recipes[name], self.out / name, self.splits, log_file(self.out, name), self.threads)
         child = self.context.Process(target=_train, args=arguments, daemon=True)  # type: ignore[attr-defined]
         child.start()
@@ -48,7 +47,6 @@ class ForkedJob:
     process: BaseProcess
 
     def poll(self) -> int | None:
-        """Its exit code."""
         return self.process.exitcode
 
     def cancel(self, *, kill: bool) -> None:
@@ -58,11 +56,11 @@ class ForkedJob:
 
 def _train(recipe: Recipe, folder: Path, splits: DatasetSplits, log: Path, threads: int) -> None:
     """The child's main function; its output goes to the log."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     with appending(log) as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-    when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))  # it saves its state: nobody writes twice
+    when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))  # no second writer when the demo is resumed
     torch.set_num_threads(threads)
     try:
         run(recipe, folder, resume=True, splits=splits, quiet=True)

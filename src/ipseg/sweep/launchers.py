@@ -16,7 +16,7 @@ from ipseg.errors import UserError
 from ipseg.files import appending, require_no_link
 
 AGAIN = "again"
-"""The end of a process that was not ours. Look how far its run is, and start it again unless it is finished."""
+"""The end of another sweep's process: its run is started again unless it is finished."""
 TrainCommand = Callable[[str, str | None], list[str]]
 """Writes the recipe of a run, given the run whose base step it takes, and returns how python trains it."""
 
@@ -26,11 +26,9 @@ class Process(Protocol):
 
     def poll(self) -> int | str | None:
         """None while it waits or runs; then its exit code, AGAIN, or why it has none."""
-        ...
 
     def cancel(self, *, kill: bool) -> None:
         """Ask it to save its state and end; or kill it."""
-        ...
 
 
 class Launcher(Protocol):
@@ -41,11 +39,9 @@ class Launcher(Protocol):
 
         source: the run whose base step it takes; ready: that step is trained; shared: others are to take its own.
         """
-        ...
 
 
 def log_file(out: Path, name: str) -> Path:
-    """For a run's output."""
     folder = out / "logs"
     require_no_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,14 +49,13 @@ def log_file(out: Path, name: str) -> Path:
 
 
 def python_command(arguments: Sequence[str], torchrun: Sequence[str] = ()) -> list[str]:
-    """A module in a process of its own, or in several started by torchrun with these options."""
+    """The command of a module in a process of its own, or in several started by torchrun with these options."""
     # -P: not from the working directory, where a typer.py may lie. torchrun's children have it from the environment.
     launcher = ["-m", "torch.distributed.run", *torchrun] if torchrun else []
     return [sys.executable, "-P", *launcher, *arguments]
 
 
 def torchrun_options(processes: int) -> list[str]:
-    """For several processes on one machine."""
     return ["--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
 
 
@@ -139,7 +134,6 @@ class LocalJob:
     distributed: bool
 
     def poll(self) -> int | None:
-        """Its exit code."""
         return self.process.poll()
 
     def cancel(self, *, kill: bool) -> None:
@@ -164,7 +158,7 @@ class ForeignJob:
         return AGAIN
 
     def cancel(self, *, kill: bool) -> None:
-        """It is not ours to stop; only the waiting ends."""
+        """Another sweep's run is not stopped; only the waiting ends."""
         self.canceled = True
 
 

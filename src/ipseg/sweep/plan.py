@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from ipseg.config import flat, to_dict
 from ipseg.data.dataset import DatasetSplits
 from ipseg.errors import UserError, unknown
 from ipseg.files import require_no_link
+from ipseg.report.formats import plain_table
 from ipseg.sweep.grid import Grid, GridRun, format_value
 from ipseg.training.base_step import base_step
 from ipseg.training.folder import RunFolder
@@ -42,12 +42,10 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
         return self.run.name
 
     @property
     def state(self) -> str:
-        """As its folder shows it."""
         if self.folder.finished() >= self.steps:
             return "finished"
         return "begun" if self.folder.begun else "waiting"
@@ -96,9 +94,7 @@ def _fingerprint(values: dict[str, Any]) -> str:
 
 def plan_table(plan: Sequence[PlannedRun]) -> Table:
     """For `--dry-run`: every run, what it changes, its state, and which run trains its base step."""
-    table = Table(box=box.SIMPLE_HEAD, caption_justify="left")
-    for title in ("run", "changes", "state", "base step"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("", ["run", "changes", "state", "base step"])
     producers: dict[str, str] = {}
     shared = Counter(run.base for run in plan)
     for run in sorted(plan, key=lambda run: run.folder.finished() == 0):  # one that has trained it comes first
@@ -109,7 +105,7 @@ def plan_table(plan: Sequence[PlannedRun]) -> Table:
         base = f"of {producers[run.base]}"
         if producers[run.base] == run.name:
             base = "learned here" if shared[run.base] == 1 else f"learned here, shared by {shared[run.base]}"
-        table.add_row(Text(run.name), Text(changes, style="dim"), Text(state, STATES[run.state]), Text(base, "dim"))
+        table.add_row(run.name, Text(changes, style="dim"), Text(state, STATES[run.state]), Text(base, "dim"))
     table.caption = Text(summary(plan), style="dim")
     return table
 

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
 from ipseg.report.compare import percent
+from ipseg.report.formats import plain_table
 from ipseg.training.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ STATES: dict[State, tuple[str, str]] = {
 }
 """A sign and a style for each."""
 RELEVANCE = ("running", "failed", "stopped", "waiting", "finished")
-"""Which jobs are shown if not all fit."""
+"""The order in which jobs are dropped from the end if not all fit."""
 TAIL = 6
-"""Lines of a failed run's log that are shown."""
+"""Lines of a failed run's log."""
 BAR = 12
 """Characters of a full bar."""
 MARGIN = 9
@@ -99,14 +98,14 @@ def progress_view(console: Console, *, quiet: bool = False) -> Iterator[Callable
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda jobs: live.update(jobs_table(jobs, console.height - MARGIN), refresh=True)
         return
-    shown: dict[str, tuple[str, int]] = {}
+    printed: dict[str, tuple[str, int]] = {}
 
     def print_changes(jobs: Sequence[Job]) -> None:
         for job in jobs:
             now = (job.state, job.progress.finished)
-            if shown.setdefault(job.name, ("waiting", job.progress.finished)) != now and not quiet:
+            if printed.setdefault(job.name, ("waiting", job.progress.finished)) != now and not quiet:
                 console.print(job_line(job), soft_wrap=True)
-            shown[job.name] = now
+            printed[job.name] = now
 
     yield print_changes
 
@@ -122,9 +121,9 @@ def job_line(job: Job) -> str:
 
 def jobs_table(jobs: Sequence[Job], rows: int) -> RenderableType:
     """The table, with the most relevant jobs if not all fit, and a line that counts them."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("run", "", "steps", "mIoU", "time"):
-        table.add_column(title, justify="right" if title in ("mIoU", "time") else "left", no_wrap=True)
+    table = plain_table("", ["run", "", "steps"], ["mIoU", "time"])
+    for column in table.columns:
+        column.no_wrap = True
     order = sorted(range(len(jobs)), key=lambda index: RELEVANCE.index(jobs[index].state))
     for index in sorted(order[: max(rows, 3)]):
         job = jobs[index]

@@ -35,7 +35,6 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Every step is finished."""
         return self.progress.finished >= self.steps
 
 
@@ -49,17 +48,17 @@ class Scheduler:
             if job.done:
                 job.state = "finished"
 
-    def run(self, show: Callable[[Sequence[Job]], None], pause: float = 0.5) -> None:
+    def run(self, update: Callable[[Sequence[Job]], None], pause: float = 0.5) -> None:
         """Run all jobs to their end. Ctrl-C asks them to save their state and stop; a second one kills them."""
         try:
             while self.turn():
-                show(self.jobs)
+                update(self.jobs)
                 time.sleep(pause)
         except BaseException as error:
-            self.stop(show, pause)
+            self.stop(update, pause)
             if not isinstance(error, KeyboardInterrupt):
                 raise
-        show(self.jobs)
+        update(self.jobs)
 
     def turn(self) -> bool:
         """Update running jobs and start waiting ones. False: no job is running any more."""
@@ -72,17 +71,16 @@ class Scheduler:
         return bool(self.running())
 
     def running(self) -> list[Job]:
-        """Jobs that were started and have not ended."""
         return [job for job in self.jobs if job.state == "running"]
 
-    def stop(self, show: Callable[[Sequence[Job]], None], pause: float) -> None:
+    def stop(self, update: Callable[[Sequence[Job]], None], pause: float) -> None:
         """Let every run save its state and end."""
         self._cancel(kill=False)
         try:
             while self.running():
                 for job in self.running():
                     self._update(job, stopping=True)
-                show(self.jobs)
+                update(self.jobs)
                 time.sleep(pause)
         except KeyboardInterrupt:
             self._cancel(kill=True)
@@ -107,7 +105,8 @@ class Scheduler:
         elif end == AGAIN:
             job.state = "waiting"
         else:
-            job.state, job.reason = "failed", _describe(end)
+            job.state = "failed"
+            job.reason = end if isinstance(end, str) else f"ended by signal {-end}" if end < 0 else f"exit code {end}"
 
     def _start(self, job: Job) -> None:
         """Start a job, unless there is no room or it has to wait for the base step of another one."""
@@ -122,9 +121,3 @@ class Scheduler:
             job.state, job.reason, job.started = "running", "", time.monotonic()
         else:
             job.reason = f"for {source.name}" if source and not ready else ""
-
-
-def _describe(end: int | str) -> str:
-    if isinstance(end, str):
-        return end
-    return f"ended by signal {-end}" if end < 0 else f"exit code {end}"

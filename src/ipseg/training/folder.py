@@ -272,7 +272,7 @@ class RunFolder:
 
     def finish_step(self, index: int, result: StepResult) -> None:
         """Write the results; this marks the step as finished."""
-        write_json(self.step(index) / "step.json", {"version": RESULTS, **vars(result), "new": list(result.new)})
+        write_json(self.step(index) / "step.json", {"version": RESULTS, **result.to_json()})
         (self.step(index) / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def write_results(self, result: RunResult) -> None:

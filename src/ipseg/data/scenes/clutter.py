@@ -1,5 +1,4 @@
 """Clutter: things of no class that are in the way."""
-# ruff: noqa: D103 (the functions are called as what they draw)
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Both of a pair share a pose and a build. Details tell them apart: horns, tails and muzzles, roofs, handles.
 """
-# ruff: noqa: D103 (the functions are called as what they draw)
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""What the commands of `ipseg` share: options, exit codes, output."""
+"""Options, output and exit codes of all commands."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -18,6 +19,14 @@ from ipseg.visible import visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+FAILED = 1
+"""The exit code where the command itself went well, and a run, a class or the machine did not."""
+
+
+def _allow_code(wanted: bool) -> None:
+    if wanted:
+        allow_code()
+
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, made by `ipseg train` or `ipseg extend`.")]
 Recipe = Annotated[
@@ -29,66 +38,56 @@ Changes = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")]
-
-
-def _allow_code(value: bool) -> None:
-    if value:
-        allow_code()
-
-
+Format = Literal["folder", "voc", "ade", "coco"]
+Setting = Annotated[Literal["overlap", "disjoint"], typer.Option("--setting", help="Which images a step has.")]
 AllowCode = Annotated[
     bool,
     typer.Option(
         "--allow-code", callback=_allow_code, help="Run code that a run's folder or a pack names (module:Class)."
     ),
 ]
-"""Acts by its callback: whatever reads a run's recipe asks `own_code`."""
+"""Its callback does the work: whatever reads a run's recipe asks `own_code`."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 
 
-class Commands(TyperGroup):
-    """Ends every command the same way: errors that a person can mend have no traceback."""
+class CommandGroup(TyperGroup):
+    """Ends every command the same way: errors that the user can fix have no traceback."""
 
-    def make_context(self, *args: Any, **more: Any) -> Any:
-        """Read the options that stand before a command."""
-        with _shown_as_it_is():
-            return super().make_context(*args, **more)
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _visible_usage_errors():
+            return super().make_context(*args, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse what cannot be written down, before anything starts."""
+        """Refuse arguments that are not UTF-8 before anything starts: no file could be written with them."""
         try:
             for word in args:
                 require_text(word)
         except UserError as error:
-            complain(f"{error}. Rename the file, or choose another name.")
+            warn(f"{error}. Rename the file, or choose another name.")
             raise typer.Exit(WRONG) from error
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         try:
-            with code_allowed(wanted=False), _shown_as_it_is():
+            with code_allowed(wanted=False), _visible_usage_errors():
                 return super().invoke(ctx)
         except UserError as error:
-            complain(error)
+            warn(error)
             raise typer.Exit(WRONG) from error
         except OSError as error:
             problem = about_a_place(error)
             if problem is None:
                 raise  # a mistake of ours: the traceback finds it
-            complain(problem)
+            warn(problem)
             raise typer.Exit(WRONG) from error
-        except Interrupted as stop:
-            complain(stop)
-            raise typer.Exit(STOPPED) from stop
-        except KeyboardInterrupt as error:
-            complain("stopped.")
+        except (Interrupted, KeyboardInterrupt) as error:
+            warn(error if isinstance(error, Interrupted) else "stopped.")
             raise typer.Exit(STOPPED) from error
 
 
 @contextmanager
-def _shown_as_it_is() -> Iterator[None]:
+def _visible_usage_errors() -> Iterator[None]:
     """A wrong option or argument may be the name of a file, which a shell's * has put there."""
     try:
         yield
@@ -98,17 +97,17 @@ def _shown_as_it_is() -> Iterator[None]:
         raise
 
 
-def say(text: object, *, err: bool = False, end: str = "\n") -> None:
-    """Print text as it is. All that commands print goes this way, or through `show`."""
+def echo(text: object, *, err: bool = False, end: str = "\n") -> None:
+    """Print text with its control characters made visible. All that commands print goes this way, or by `render`."""
     typer.echo(visible(f"{text}{end}"), err=err, nl=False)
 
 
-def complain(problem: object) -> None:
-    """Say what is wrong, on stderr."""
-    say(f"ipseg: {problem}", err=True)
+def warn(problem: object) -> None:
+    """Print a note or an error on stderr."""
+    echo(f"ipseg: {problem}", err=True)
 
 
-def show(thing: RenderableType) -> None:
+def render(thing: RenderableType) -> None:
     """Print a table."""
     from ipseg.progress import Terminal
 
@@ -118,8 +117,16 @@ def show(thing: RenderableType) -> None:
     console.print(thing)
 
 
+def render_or_json(values: object, *tables: RenderableType, as_json: bool) -> None:
+    if as_json:
+        echo(json.dumps(values, indent=2))
+        return
+    for table in tables:
+        render(table)
+
+
 def with_device(changes: Sequence[str] | None, device: str | None) -> list[str]:
-    """`--set` with `--device`, which is the recipe's setting `device`."""
+    """`--device` is the setting `device` of the recipe."""
     return [*(changes or ()), *([] if device is None else [f"device={device}"])]
 
 
