@@ -53,3 +53,18 @@ def at_the_step(name: str, v: Mapping[str, Tensor], labels: Tensor, **settings: 
         method.teacher = given(v, "old", v["old_logits_small"], size)
     crops = numbered_batch(labels, torch.zeros_like(labels), len(method.step.seen))
     return method, StepBatch(crops, len(crops))
+
+
+class GivenSigmoid(nn.Module):
+    """Classifiers without background on given features."""
+
+    def __init__(self, feature: Tensor, weight: Tensor, bias: Tensor, size: tuple[int, int]) -> None:
+        super().__init__()
+        self.feature, self.size = nn.Parameter(feature.clone()), size
+        self.classifiers = nn.ModuleList([nn.Conv2d(weight.shape[1], len(weight), 1)])
+        self.classifiers[0].weight.data.copy_(weight[..., None, None])
+        self.classifiers[0].bias.data.copy_(bias)
+
+    def forward(self, images: Tensor, _boxes: Tensor | None = None) -> SoftmaxOutput:
+        canvas = Canvas(full_boxes(images), self.size, self.size)
+        return SoftmaxOutput((), self.feature, self.classifiers[0](self.feature), canvas)

@@ -11,6 +11,7 @@ from ipseg.config import build, find_class
 from ipseg.errors import UserError
 from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
+from ipseg.methods.dkd import DkdConfig, DkdMConfig
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.methods.ilt import IltConfig
 from ipseg.methods.ipseg import IPSegConfig
@@ -34,6 +35,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "ssul": SsulConfig,
     "ssul_m": SsulMConfig,
     "bam": BamConfig,
+    "dkd": DkdConfig,
+    "dkd_m": DkdMConfig,
 }
 GROUP = "ipseg.methods"
 """The group of entry points in which a package names its methods: `name = "module:Class"` of the settings."""

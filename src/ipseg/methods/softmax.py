@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -55,6 +55,8 @@ class SoftmaxMethod(Method, Generic[Config]):
     """One softmax over background and every class seen; all of it goes on learning. What is left to write is `loss`."""
 
     network: SoftmaxNetwork
+    background: ClassVar[bool] = True
+    """Whether the first classifier has an output for the background."""
 
     def __init__(self, config: Config, network: SoftmaxNetwork) -> None:
         self.config, self.network = config, network
@@ -62,10 +64,10 @@ class SoftmaxMethod(Method, Generic[Config]):
         """The model as it was after the last step, frozen; not part of the network, for each run copies it anew."""
 
     def begin_step(self, step: Step) -> None:
-        """Copy the teacher, and add a classifier for the step's classes; the first also has the background."""
+        """Copy the teacher, and add a classifier for the step's classes."""
         super().begin_step(step)
         self.teacher = frozen_copy(self.network) if step.index > 0 else None
-        self.network.add_step(len(step.new) + (step.index == 0))
+        self.network.add_step(len(step.new) + (self.background and step.index == 0))
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""
