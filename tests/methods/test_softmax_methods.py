@@ -13,13 +13,16 @@ from ipseg.errors import UserError
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy
 from ipseg.methods.registry import METHODS, method_config
+from ipseg.methods.sigmoid import SigmoidConfig
 from ipseg.methods.softmax import SoftmaxConfig
 from ipseg.models.backbone import BackboneConfig
 from ipseg.models.network import ModelConfig
 
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, rates=(1,), decoder_dropout=0.0)
 SOFTMAX = sorted(
-    name for name, config in METHODS.items() if issubclass(config, SoftmaxConfig) and name not in ("joint",)
+    name
+    for name, config in METHODS.items()
+    if issubclass(config, SoftmaxConfig) and not issubclass(config, SigmoidConfig) and name != "joint"
 )
 
 
