@@ -295,6 +295,22 @@ def test_epochs_that_were_chosen_stay_and_are_warned_of(extended, tmp_path, monk
     assert later_epochs(tmp_path / "run") == 1
 
 
+def test_a_class_that_no_validation_image_shows_is_not_called_learned(extended, make_folder_data, tmp_path):
+    data = make_folder_data("new", classes=("sheep",), count=6)
+    names = sorted(path.stem for path in (data / "images").iterdir())
+    for split, part in {"train": names[:4], "val": names[4:]}.items():
+        (data / f"{split}.txt").write_text("\n".join(part))
+    for name in names[4:]:
+        Image.new("L", (64, 48)).save(data / "masks" / f"{name}.png")
+    words = ["extend", extended / "base", "--data", data, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    done = call(*words)
+    assert done.exit_code == 0, done.output
+    assert "trained and not measured: sheep; no validation image shows it" in done.stdout
+    assert "measure sheep on images that show it: ipseg evaluate" in done.stdout
+    assert "learned: sheep" not in done.stdout
+    assert "hand it on" not in done.stdout
+
+
 def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_handed_on(extended, tmp_path, monkeypatch):
     monkeypatch.setattr(extend_report, "MIN_IOU", 1.01)
     done = call(

@@ -41,6 +41,7 @@ def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool) -> d
     memory = run.memory(before)
     first, last = run.measure(before, splits, old), run.measure(after, splits, new)
     own = run.folder.result(after.index).iou
+    reached = {name: last.iou.get(name) if own[name] is None else own[name] for name in after.new}
     return {
         "memory": on_memory(old, new, memory, before.seen, run.device) if len(memory) else None,
         "validation": on_validation(first.iou, last.iou, before.seen, after.new)
@@ -50,7 +51,8 @@ def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool) -> d
             "not_annotated": [name for name in after.seen if name not in splits.classes],
         },
         "new_in_data": mean(own[name] for name in after.new),
-        "not_learned": [name for name in after.new if (value := own[name]) is not None and value < MIN_IOU],
+        "not_learned": [name for name, iou in reached.items() if iou is not None and iou < MIN_IOU],
+        "not_measured": [name for name, iou in reached.items() if iou is None],
     }
 
 
@@ -134,8 +136,11 @@ def extension_table(report: dict[str, Any]) -> Table:
 def extension_lines(report: dict[str, Any]) -> list[str]:
     """The same in a few sentences."""
     memory, validation, images = report["memory"], report["validation"], _images_measured(report["validation"])
-    learned = [name for name in report["new"] if name not in report["not_learned"]]
+    unknown = report["not_measured"]
+    learned = [name for name in report["new"] if name not in (*report["not_learned"], *unknown)]
     lines = [f"learned: {', '.join(learned)}, from {report['images']} images"] if learned else []
+    if unknown:
+        lines.append(f"trained and not measured: {', '.join(unknown)}; no validation image shows it")
     if memory:
         accuracy, kept = memory["image_accuracy"], memory["pixels_kept"]
         pixels = "the old model saw none of them" if kept is None else f"{percent(kept)} % of their pixels kept"

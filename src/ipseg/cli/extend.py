@@ -57,12 +57,16 @@ def extend(
     cli.echo("\n".join(extension_lines(report)))
     if failed := report["not_learned"]:
         cli.warn(
-            f"not learned: {', '.join(failed)}, with an IoU below {MIN_IOU:.0%} on the validation images of {data}. "
+            f"not learned: {', '.join(failed)}, with an IoU below {MIN_IOU:.0%} on validation images. "
             "More iterations (--set training.later_epochs=N and another --out), more images, or a check of the masks "
             f"(ipseg data check {quoted(data)}) may help. Measured: {out / 'extend.json'}"
         )
         raise typer.Exit(cli.FAILED)
-    cli.echo(f"measured: {out / 'extend.json'}\nhand it on: ipseg pack {quoted(out)}")
+    cli.echo(f"measured: {out / 'extend.json'}")
+    if unknown := report["not_measured"]:
+        cli.echo(f"measure {', '.join(unknown)} on images that show it: ipseg evaluate {quoted(out)} --data FOLDER")
+    else:
+        cli.echo(f"hand it on: ipseg pack {quoted(out)}")
 
 
 @app.command(epilog=cli.example("ipseg pack runs/mine-sheep --out sheep.zip"))
