@@ -246,7 +246,7 @@ def test_yaml_that_is_missing_or_would_run_code_is_refused(tmp_path):
 def test_a_key_that_stands_twice_in_a_section_is_refused_with_its_file_and_line(tmp_path, content, line, key):
     path = tmp_path / "recipe.yaml"
     path.write_text(content)
-    with pytest.raises(UserError, match=f'the key "{key}" stands in its section already') as caught:
+    with pytest.raises(UserError, match=f'duplicate key "{key}"') as caught:
         read_yaml(path, "the recipe")
     assert str(caught.value).startswith(f"the recipe cannot be read: {path}: line {line}: ")
 

@@ -78,10 +78,17 @@ def test_a_run_does_not_wait_for_a_pipe_in_place_of_its_log(stopped_run):
 
 
 @pytest.mark.parametrize("become", [Path.symlink_to, Path.hardlink_to])
-def test_what_a_file_becomes_after_the_first_look_is_not_followed(tmp_path, outside, monkeypatch, become):
-    """Another process may put a link there between the look and the writing."""
-    path = tmp_path / "log.jsonl"
-    monkeypatch.setattr(files, "require_single", lambda _: become(path, outside / "victim.txt"))
+def test_a_link_made_after_the_first_check_is_not_followed(tmp_path, outside, monkeypatch, become):
+    """Another process may put a link there between check and writing."""
+    path, check = tmp_path / "log.jsonl", files.require_single
+
+    def replaced(path, status=None):
+        if status is None:
+            become(path, outside / "victim.txt")
+        else:
+            check(path, status)
+
+    monkeypatch.setattr(files, "require_single", replaced)
     with pytest.raises((UserError, OSError)):
         appending(path)
     (tmp_path / "from").mkdir()

@@ -13,7 +13,7 @@ from PIL import Image
 
 from commands import call, fails
 from ipseg.apps.explain import require_writable, save_sheet
-from ipseg.errors import UserError, about_a_place
+from ipseg.errors import UserError, format_path_error
 from ipseg.files import require_output, write_text
 from ipseg.report.page import render
 
@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_used_is_named_with_what_to_do(doctor_meets, numb
 
 
 def test_copying_onto_a_full_disk_names_what_was_written():
-    assert "full: b could not be written" in str(about_a_place(trouble(errno.ENOSPC, "a", None, "b")))  # type: ignore[arg-type]
+    assert "full: b could not be written" in str(format_path_error(trouble(errno.ENOSPC, "a", None, "b")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_copying_onto_a_full_disk_names_what_was_written():
     [trouble(errno.ENOENT, "gone"), trouble(errno.EACCES), OSError("odd")],
     ids=repr,
 )
-def test_what_is_not_about_a_place_keeps_its_traceback(doctor_meets, error):
+def test_what_is_not_format_path_error_keeps_its_traceback(doctor_meets, error):
     doctor_meets(error)
     assert call("doctor").exception is error
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_ours_stays(tmp_path):
     (tmp_path / "theirs.txt").write_bytes(b"x" * 3000 + b"mark")  # a word far inside says nothing
     for name in ("ours.txt", "empty.txt", "new.txt", "NEW.TXT"):
         require_output(tmp_path / name, (".txt", ".text"), b"mark")
-    with pytest.raises(UserError, match=r"--figure .*theirs\.txt exists and is not what this command writes"):
+    with pytest.raises(UserError, match=r"--figure .*theirs\.txt exists and is not an earlier output of this command"):
         require_output(tmp_path / "theirs.txt", (".txt",), b"mark", "--figure")
     with pytest.raises(UserError, match=r"let the name end with \.txt or \.text"):
         require_output(tmp_path / "y.yaml", (".txt", ".text"), b"mark")
@@ -152,7 +152,7 @@ def test_a_page_is_known_as_one_of_ours(tmp_path):
     page.write_text(render("A" * 5000, [], {}))
     require_page(page)
     page.write_text('<!doctype html>\n<html lang="en">\n<head>\n<title>My thesis</title>')
-    with pytest.raises(UserError, match="is not what this command writes"):
+    with pytest.raises(UserError, match="is not an earlier output of this command"):
         require_page(page)
 
 
@@ -163,7 +163,7 @@ def test_a_sheet_replaces_sheets_alone(tmp_path):
     with pytest.raises(UserError, match="would overwrite the image that is read"):
         require_writable(sheet, tmp_path / "new" / ".." / "new" / "why.png")
     Image.new("RGB", (9, 9)).save(photo)
-    with pytest.raises(UserError, match="is not what this command writes"):
+    with pytest.raises(UserError, match="is not an earlier output of this command"):
         require_writable(photo, tmp_path / "other.png")
 
 
@@ -199,7 +199,7 @@ def test_the_mask_that_is_explained_stays(make_folder_data, tiny_settings, tmp_p
     ipseg.train(tiny_settings | settings, tmp_path / "run", quiet=True)
     mask: Path = data / "masks" / "image_04.png"
     before = mask.read_bytes()
-    assert "is not what this command writes" in fails("explain", tmp_path / "run", "image_04", "--out", mask)
+    assert "is not an earlier output of this command" in fails("explain", tmp_path / "run", "image_04", "--out", mask)
     assert mask.read_bytes() == before
 
 

@@ -22,7 +22,7 @@ def clock(monkeypatch):
 def shown(clock, *, seconds: float, terminal: bool, **options) -> str:
     """What ten pieces of work, together so many seconds long, write."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
-    with Meter("looking at masks", 10, console=console, **options) as meter:
+    with Meter("reading masks", 10, console=console, **options) as meter:
         for _ in range(10):
             clock[0] += seconds / 10
             meter.advance(1)
@@ -40,7 +40,7 @@ def test_with_patience_only_a_job_that_takes_long_has_a_bar(clock):
 
 def test_elsewhere_a_line_is_written_now_and_then(clock):
     lines = shown(clock, seconds=50, terminal=False, patience=2).splitlines()
-    assert lines[0].startswith("looking at masks: 2/10, 40 s left")
+    assert lines[0].startswith("reading masks: 2/10, 40 s left")
     assert len(lines) == 5
     assert shown(clock, seconds=9, terminal=False, patience=2) == ""
 

@@ -90,10 +90,10 @@ def load(
     set: Sequence[str] = (),  # noqa: A002 - as the command's option
     allow_code: bool = False,
 ) -> Model:
-    """Load the model of a run as it stood after a step; by default after the last finished one.
+    """Load the model of a run after a step; by default after the last finished one.
 
     set: other inference settings, such as "method.alpha_nf=1". allow_code: a run whose method or data set is
-    somebody's own class (`module:Class`) is refused without it, for its code can do whatever you can.
+    not one of this package (`module:Class`) is refused without it, for its code can do whatever you can.
     """
     from ipseg.apps.run import Run
 
@@ -102,7 +102,7 @@ def load(
 
 
 def _changes(given: Sequence[str], device: str | None = None) -> list[str]:
-    """`key=value` changes; one may stand without a list around it."""
+    """`key=value` changes; one may be given without a list around it."""
     changes = _as_list(given)
     return changes if device is None else [*changes, f"device={device}"]
 

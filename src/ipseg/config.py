@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import inspect
 import re
@@ -24,25 +25,22 @@ T = TypeVar("T")
 Settings = dict[str, Any]
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
-"""What YAML 1.1 takes for text although it is a number to everybody else: 1e-3."""
-
-
+"""A number that YAML 1.1 reads as text: 1e-3."""
 MOST_YAML = 1 << 18
-"""Bytes. The largest recipe that comes along has 10 kB; PyYAML reads some 100 kB a second."""
+"""Bytes. The largest shipped recipe has 10 kB; PyYAML reads some 100 kB a second."""
 MOST_NODES = 100_000
-"""Values and sections of a YAML file, with what its aliases repeat."""
+"""Values and sections of a YAML file, with the repetitions of its aliases."""
 _NOT_YAML = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What PyYAML raises: its own errors, and others for an impossible date, `!!bool maybe` and a set that is a list."""
+"""Exceptions of PyYAML: its own, and others for an impossible date, `!!bool maybe` and a set that is a list."""
 _MERGE = "tag:yaml.org,2002:merge"
-"""The key `<<`, which brings the keys of another section along; those that stand here themselves go over them."""
-
+"""The key `<<`, which includes another section, under the section's own keys."""
 
 Scope = Literal["fixed", "step", "later", "inference", "runtime", "place"]
 """When a setting acts, and so who may change it.
 
 fixed: the network's shape; nobody. step: every step; nobody within a run. later: as step, but not the base step, which
 runs that differ in it can share. inference: predictions alone; whoever evaluates. runtime: speed and messages, not
-results; a run that resumes. place: where files lie; as runtime, if they are the same.
+results; a run that resumes. place: paths of files; as runtime, if the files are the same.
 """
 
 
@@ -110,33 +108,31 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
         raise UserError(f"{where}: {error}.") from error
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    if _is_of(value, hint, where) and not (hint is int and isinstance(value, bool)):
-        return value
-    raise UserError(f"{where} must be {_say(hint)}, got {value!r}.")
-
-
-def _is_of(value: Any, hint: Any, where: str) -> bool:
     try:
-        return isinstance(value, hint)
-    except TypeError as error:  # list[int], dict[str, int]: a class of somebody's own has such a field
+        matches = isinstance(value, hint)
+    except TypeError as error:  # list[int], dict[str, int] in a user's own class
         raise UserError(
             f"{where}: its field has the type {hint}, which settings cannot have. For a list declare tuple[...], as in "
             "tuple[int, ...]; for a section a dataclass of its own."
         ) from error
+    if not matches or (hint is int and isinstance(value, bool)):
+        raise UserError(f"{where} must be {_describe(hint)}, got {value!r}.")
+    return value
 
 
 def _convert_union(value: Any, args: tuple[Any, ...], where: str) -> Any:
     if value is None and type(None) in args:
         return None
+    problems = []
     for arg in args:
         if arg is not type(None):
             try:
                 return convert(value, arg, where)
             except UserError as error:
-                problem = error
-    if len([arg for arg in args if arg is not type(None)]) == 1:
-        raise problem
-    raise UserError(f"{where} must be {' or '.join(_say(arg) for arg in args)}, got {value!r}.")
+                problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    raise UserError(f"{where} must be {' or '.join(map(_describe, args))}, got {value!r}.")
 
 
 def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, ...]:
@@ -149,7 +145,7 @@ def _convert_tuple(value: Any, args: tuple[Any, ...], where: str) -> tuple[Any, 
     return tuple(convert(item, arg, f"{where}[{i}]") for i, (item, arg) in enumerate(zip(value, args, strict=True)))
 
 
-def _say(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     if get_origin(hint) is tuple:
         return "a list"
@@ -168,7 +164,7 @@ def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text; UserError says what is wrong with it, for the caller to name the file."""
+    """The value of a YAML text. The caller adds the file's name to the UserError."""
     require_size(len(text.encode(errors="surrogatepass")), MOST_YAML)
     try:
         loader = _Loader(text)
@@ -186,7 +182,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for once aliases are followed; known: of nodes, 0 while they are being counted."""
+    """The number of values of a node, aliases followed. known: of nodes, 0 while they are being counted."""
     if id(node) in known:
         if not known[id(node)]:
             raise UserError(f"line {node.start_mark.line + 1}: this section contains itself, by an alias")
@@ -203,26 +199,24 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, but a key that stands twice in a section is refused: of two it would keep the last, silently."""
+    """The safe loader, but a duplicate key is refused: of two it would keep the last, silently."""
 
     def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        seen = set()  # here, for once `<<` is resolved, what it brings stands beside what goes over it
+        seen = set()  # before `<<` is resolved: its keys may be repeated
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
             name = self.construct_object(key, deep=True)
             if name in seen:
                 raise UserError(
-                    f'line {key.start_mark.line + 1}: the key "{key.value}" stands in its section already. '
-                    "Remove one of the two, or give it another name"
+                    f'line {key.start_mark.line + 1}: duplicate key "{key.value}". Remove one of the two, or rename it'
                 )
             seen.add(name)
         return node
 
 
 def read_yaml(path: Path, what: str) -> Settings:
-    """Read a YAML mapping. No section may have a key twice."""
     try:
         values = parse_yaml(read_plain(path, MOST_YAML).decode())
     except FileNotFoundError as error:
@@ -236,7 +230,7 @@ def read_yaml(path: Path, what: str) -> Settings:
 
 def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
     """Apply `section.key=value` assignments (the values are YAML) to a copy of the settings."""
-    result: Settings = _deep_copy(values)
+    result = copy.deepcopy(values)
     for assignment in assignments:
         key, value = assigned(assignment, "--set", "method.alpha_nf=0.6")
         *sections, last = key.split(".")
@@ -281,19 +275,15 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _deep_copy(values: Any) -> Any:
-    return {key: _deep_copy(value) for key, value in values.items()} if isinstance(values, dict) else values
-
-
 def to_dict(config: Any) -> Any:
-    """Plain dicts, lists and values of a config, ready for JSON or YAML."""
+    """Plain dicts, lists and values, ready for JSON or YAML."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return {field.name: to_dict(getattr(config, field.name)) for field in dataclasses.fields(config)}
     return [to_dict(item) for item in config] if isinstance(config, tuple) else config
 
 
 def to_yaml(config: Any) -> str:
-    """The config as YAML, every key with the sentence that stands under its field as a comment."""
+    """The config as YAML, every key with the docstring of its field as a comment."""
     return "\n".join(_yaml_lines(config, 0)) + "\n"
 
 
@@ -305,21 +295,18 @@ def _yaml_lines(config: Any, depth: int) -> list[str]:
         if dataclasses.is_dataclass(value):
             lines += [f"{indent}{field.name}:", *_yaml_lines(value, depth + 1)]
         else:
-            lines.append(f"{indent}{field.name}: {_yaml_value(to_dict(value))}")
+            style = '"' if isinstance(value, str) and not value.isprintable() else None
+            text = yaml.safe_dump(  # on one line: the lines of a section are indented one by one
+                to_dict(value), default_flow_style=True, default_style=style, width=float("inf"), allow_unicode=True
+            )
+            lines.append(f"{indent}{field.name}: " + text.removesuffix("...\n").strip())
         if depth == 0:
             lines.append("")
     return lines
 
 
-def _yaml_value(value: Any) -> str:
-    """On one line, however long: the lines of a section are indented one by one."""
-    style = '"' if isinstance(value, str) and not value.isprintable() else None
-    text = yaml.safe_dump(value, default_flow_style=True, default_style=style, width=float("inf"), allow_unicode=True)
-    return text.removesuffix("...\n").strip()
-
-
 def field_docs(cls: type) -> dict[str, str]:
-    """The docstring under each field of a dataclass: settings are explained once, beside what they set."""
+    """The docstring under each field of a dataclass: settings are explained once, where they are defined."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -327,16 +314,9 @@ def field_docs(cls: type) -> dict[str, str]:
         names = {field.name for field in dataclasses.fields(base)}
         tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(tree, ast.ClassDef)
-        for field, doc in zip(tree.body, tree.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and _is_text(doc)
-                and field.target.id in names
-            ):
-                docs[field.target.id] = inspect.cleandoc(doc.value.value).replace("\n", " ")  # type: ignore[attr-defined]
+        for pair in zip(tree.body, tree.body[1:], strict=False):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    if name in names:
+                        docs[name] = inspect.cleandoc(text).replace("\n", " ")
     return docs
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

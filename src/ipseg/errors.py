@@ -1,4 +1,4 @@
-"""Errors that help: what is wrong, what was got, what is valid, what to do."""
+"""Errors that help: the problem, the value, the valid values, the remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WRONG, STOPPED = 2, 130
 """Exit codes: something the user can mend; stopped by the user, to go on later."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What a system says when a disk, or the user's part of it, is full."""
+"""System errors of a full disk, or of the user's quota."""
 _NO_RIGHT = "Get the right to read and write there, or choose another place."
 _ADVICE = {
     errno.EROFS: "Nothing can be written there; choose another place.",
@@ -26,11 +26,11 @@ _ADVICE = {
     errno.EEXIST: "Something else is there already; choose another name.",
     errno.ELOOP: "Its links lead back to themselves; choose another place.",
 }
-"""By the system's number for what is wrong with a place. A missing file is not here: that may well be our mistake."""
+"""Of the system's errors about a path. A missing file is not among them: that may well be our mistake."""
 
 
 class UserError(ValueError):
-    """Something the user can mend. The command line prints it without a traceback and exits with 2."""
+    """An error that the user can fix. The command line prints it without a traceback and exits with 2."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -51,25 +51,21 @@ def unknown(kind: str, got: object, valid: Iterable[str], hint: str = "") -> Use
 
 
 def require_between(name: str, value: float, low: float, high: float) -> None:
-    """Raise unless low <= value <= high."""
     if not low <= value <= high:
         raise UserError(f"{name} is {value}; it must be between {low} and {high}.")
 
 
 def require_at_least(name: str, value: float, low: float) -> None:
-    """Raise unless value >= low."""
     if not value >= low:
         raise UserError(f"{name} is {value}; it must be at least {low}.")
 
 
 def require_above(name: str, value: float, low: float) -> None:
-    """Raise unless value > low."""
     if not value > low:
         raise UserError(f"{name} is {value}; it must be more than {low}.")
 
 
 def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
-    """Raise unless value is one of the valid names or numbers."""
     known = list(valid)
     if value not in known:
         raise unknown(f"value for {name},", value, [str(one) for one in known])
@@ -87,10 +83,10 @@ def quoted(place: object) -> str:
 # ---- errors of the system -------------------------------------------------------------------------------------------
 
 
-def about_a_place(error: OSError) -> str | None:
-    """What is wrong with a place, and what to do; none for an error that is not about a place.
+def format_path_error(error: OSError) -> str | None:
+    """The problem with a path and its remedy; none for other errors.
 
-    >>> about_a_place(OSError(errno.ENAMETOOLONG, "File name too long", "x.png"))
+    >>> format_path_error(OSError(errno.ENAMETOOLONG, "File name too long", "x.png"))
     'x.png cannot be used (File name too long). Choose a shorter name.'
     """
     place = error.filename2 or error.filename  # of two the second is the one that is written
@@ -102,7 +98,6 @@ def about_a_place(error: OSError) -> str | None:
 
 
 def full_disk(place: object) -> str:
-    """What a full disk means, and what to do."""
     where = f": {place} could not be written" if place else ""
     return (
         f"the disk is full{where}. What was written before is whole; free some space and start the same command "

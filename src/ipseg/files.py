@@ -18,9 +18,9 @@ from ipseg.errors import FULL, UserError, full_disk
 from ipseg.parsing import MOST_JSON, parse_json, require_size, require_text
 
 TEMPORARIES = ".ipseg-*.tmp"
-"""What files are called that have not got their names yet. A kill leaves them behind."""
+"""Names of unfinished files. A kill leaves them behind."""
 HEAD = 2000
-"""Bytes at the beginning of a file that tell what it is."""
+"""Bytes at the beginning of a file that identify it."""
 
 
 def require_path(path: Path) -> None:
@@ -32,7 +32,7 @@ def require_path(path: Path) -> None:
 
 
 def require_no_link(path: Path) -> None:
-    """Raise if something is to be written to a link: it would end up elsewhere, as a stranger's folder may want it."""
+    """Raise if the path is a link: what is written there would end up elsewhere, as a stranger's folder may want it."""
     if path.is_symlink():
         raise UserError(
             f"{path} is a link, and nothing is written through links. Remove it, or put {path.readlink()} itself there."
@@ -46,30 +46,29 @@ def require_no_links(folder: Path) -> None:
             require_no_link(Path(parent, name))
 
 
-def require_single(path: Path) -> None:
-    """Raise unless what is added to a file stays there: no link, no pipe, no second name in another folder."""
+def require_single(path: Path, status: os.stat_result | None = None) -> None:
+    """Raise unless data appended to a file stays there: no link, no pipe, no second name in another folder."""
     require_no_link(path)
-    with suppress(FileNotFoundError):
-        _require_single(path, path.stat())
-
-
-def _require_single(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+    try:
+        status = status or path.stat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path} is no plain file, and nothing is added to it. Remove it.")
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise UserError(
-            f"{path} is a hard link: the same file has {found.st_nlink} names, and what is added to one shows in all. "
-            "Put a copy in its place."
+            f"{path} is a hard link: the same file has {status.st_nlink} names, and all would change. Put a copy in "
+            "its place."
         )
 
 
 def appending(path: Path) -> IO[bytes]:
-    """Open a file of a single name to add to its end. What it becomes meanwhile is not followed either."""
+    """Open a file for appending if it has a single name, following no link."""
     require_single(path)
     guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody reads would block
     file = open(path, "ab", opener=lambda name, flags: os.open(name, flags | guards, 0o666))  # noqa: SIM115 - the caller closes it
     try:
-        _require_single(path, os.fstat(file.fileno()))
+        require_single(path, os.fstat(file.fileno()))
     except UserError:
         file.close()
         raise
@@ -80,11 +79,11 @@ def appending(path: Path) -> IO[bytes]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it takes the name `path` only when the block ends well.
 
-    A link gives way to the file; what it led to stays as it is.
+    A link is replaced by the file; its target is not touched.
     """
     if path.exists() and not path.is_file():  # a device, a pipe or a folder's link would be gone for good
         raise UserError(f"{path} exists and is not a plain file, so it is not replaced. Choose another name.")
-    with explaining_full_disk(path), _by_its_name(path):
+    with explaining_full_disk(path):
         before, after = TEMPORARIES.split("*")  # nothing of the own name, which may be as long as names can be
         temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
         try:
@@ -121,32 +120,22 @@ def lock(file: IO[bytes]) -> bool:
 
 @contextmanager
 def explaining_full_disk(path: Path) -> Iterator[None]:
-    """Say what a full disk means, and what to do; name the file in other errors of writing, which name none."""
+    """Explain a full disk; name the file in other errors of writing, which name none or a temporary file."""
     try:
         yield
     except OSError as error:
         if error.errno in FULL:
             raise UserError(full_disk(path)) from error
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-@contextmanager
-def _by_its_name(path: Path) -> Iterator[None]:
-    """What is wrong with the temporary file is told of the file that it was to be: nobody knows the other name."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None or not Path(os.fsdecode(error.filename)).match(TEMPORARIES):
+        named = error.filename is not None and not Path(os.fsdecode(error.filename)).match(TEMPORARIES)
+        if error.errno is None or named:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def require_output(out: Path, endings: Sequence[str], mark: bytes, option: str = "--out") -> None:
-    """Raise unless a file may be written here: its name says what it is, and only an earlier one of ours is replaced.
+    """Raise unless a file may be written here: its ending is right, and only an earlier one of ours is replaced.
 
-    mark: what every such file of ours has in its first bytes. To be called early: what is written may take long.
+    mark: among the first bytes of every such file of ours. To be called before the work, which may take long.
     """
     if out.is_dir():
         raise UserError(f"{option} {out} is a folder; name a file, for example {out / f'name{endings[0]}'}.")
@@ -158,7 +147,7 @@ def require_output(out: Path, endings: Sequence[str], mark: bytes, option: str =
         head = file.read(HEAD)
     if head and mark not in head:
         raise UserError(
-            f"{option} {out} exists and is not what this command writes, so it is not replaced. Choose another name."
+            f"{option} {out} exists and is not an earlier output of this command, so it is not replaced. Choose another name."
         )
 
 
@@ -184,7 +173,7 @@ def missing(what: str, path: Path) -> UserError:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """All of a file, unless it is too large. No device and no pipe, which may have no end."""
+    """The content of a file, unless it is too large. No device and no pipe, which may have no end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) and not path.is_dir():
         raise UserError(f"{path} is no plain file")
@@ -193,7 +182,7 @@ def read_plain(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, what: str, version: int | None = None) -> Any:
-    """Read JSON that ipseg wrote; say what is wrong with it otherwise. `version` is the newest one understood."""
+    """Read JSON that ipseg wrote, checked. `version` is the newest one understood."""
     try:
         value = parse_json(read_plain(path, MOST_JSON))
     except FileNotFoundError as error:
@@ -214,12 +203,12 @@ def require_version(got: Any, newest: int, what: str, path: Path) -> None:
 
 
 def copy_folder(folder: Path, target: Path, left_out: Sequence[str] = ()) -> None:
-    """Copy a folder with the rights that new files have here: what lies read-only can still be built on."""
+    """Copy a folder with the permissions that new files have here: a copy of a read-only one is writable."""
     target.mkdir()
     for path in folder.iterdir():
         if any(path.match(pattern) for pattern in left_out):
             continue
-        require_no_link(path)  # a copy of what it leads to might be handed on
+        require_no_link(path)  # a copy of its target might be handed on
         if path.is_dir():
             copy_folder(path, target / path.name, left_out)
         else:
@@ -233,7 +222,7 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
     partial = out.parent / f".{out.name}.partial"
     require_no_link(partial)
     if partial.exists():
-        shutil.rmtree(partial)  # what a kill left; if it cannot go, it must not be taken for new either
+        shutil.rmtree(partial)  # left by a kill; raises if it cannot be removed
     try:
         yield partial
         if out.is_dir():

@@ -28,7 +28,7 @@ SECTIONS = ("data", "method")
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _allowed: ContextVar[bool] = ContextVar("code_allowed", default=False)
 _imported: set[str] = set()
-"""Classes that the user has named: a run folder that names them, too, brings no other code."""
+"""Classes that the user has named, and that a run folder may name, too."""
 _folders: dict[Path, None] = {}
 _own: set[str] = set()
 """Top-level modules that were found in these folders."""
@@ -66,17 +66,16 @@ def require_allowed(values: Mapping[str, Any], where: object) -> None:
 
 
 def look_in(folder: Path) -> None:
-    """Find modules in this folder, too: one of the user's recipes lies there."""
+    """Find modules in this folder, too: it has one of the user's recipes."""
     _folders.setdefault(folder.resolve())
 
 
 def environment() -> dict[str, str]:
-    """For processes that read the same recipes elsewhere."""
+    """Variables for child processes that read the same recipes."""
     return {MODULES: os.pathsep.join(map(str, _searched()))}
 
 
 def load_class(name: str, kind: str) -> type:
-    """The class that `module:Class` names."""
     if not _NAME.fullmatch(name):
         raise UserError(f'no {kind} "{name}". One of your own is named module:Class.')
     module, _, attribute = name.partition(":")
@@ -99,8 +98,8 @@ def load_class(name: str, kind: str) -> type:
 
 def _searched() -> list[Path]:
     """The working directory, folders of recipes, and those of the process that started this one."""
-    given = [Path(folder) for folder in os.environ.get(MODULES, "").split(os.pathsep) if folder]
-    return list(dict.fromkeys(path.resolve() for path in (Path.cwd(), *_folders, *given)))
+    inherited = [Path(folder) for folder in os.environ.get(MODULES, "").split(os.pathsep) if folder]
+    return list(dict.fromkeys(path.resolve() for path in (Path.cwd(), *_folders, *inherited)))
 
 
 def _import(module: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Values from files that anybody may have written: small, finite and of text that can be written again.
+"""Checks of values from files that anybody may have written: small, finite and of text that can be written again.
 
 Python's readers accept values that break whoever uses them later: numbers that no machine holds, half characters and
 NUL in text, sections nested without end. YAML is read in config.py, with the same limits.
@@ -21,7 +21,7 @@ DEEPEST = 64
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text that ipseg wrote; UserError says what is wrong with it."""
+    """The value of a JSON text. The caller adds the file's name to the UserError."""
     require_size(len(text), MOST_JSON)
     try:
         value = json.loads(text)
@@ -32,16 +32,17 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def require_sound(value: Any) -> None:
-    """Raise if a value of lists and dicts is nested too deep, or holds numbers or text that nothing can use."""
+    """Raise if nested lists and dicts are too deep, or hold numbers or text that nothing can use."""
     level, depth = [value], 0
     while level:
         depth += 1
         if depth > DEEPEST:
             raise UserError(f"its sections are nested deeper than {DEEPEST}")
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for one in level for inner in _check(one)]
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _check(value: Any) -> Iterable[Any]:
+    """Check one value; returns those inside it."""
     if isinstance(value, dict):
         return chain(value, value.values())
     if isinstance(value, (list, tuple, set)):
@@ -57,21 +58,12 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def require_text(text: str) -> None:
-    """Raise if a text cannot be written as UTF-8, or ends early for the system."""
-    if "\0" in text or not _is_utf8(text):
-        what = "a NUL" if "\0" in text else "half a character, or bytes that are not UTF-8"
-        raise UserError(f"the text {text[:200]!a} holds {what}")
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Raise if a text cannot be written as UTF-8, or has a NUL, which ends it for the system."""
+    if "\0" in text or text != text.encode(errors="replace").decode():
+        problem = "a NUL" if "\0" in text else "half a character, or bytes that are not UTF-8"
+        raise UserError(f"the text {text[:200]!a} holds {problem}")
 
 
 def require_size(got: int, most: int) -> None:
-    """Raise if a text has more bytes than are read."""
     if got > most:
         raise UserError(f"it has {got:,} bytes; at most {most:,} are read")

@@ -1,4 +1,4 @@
-"""What a person sees while something long goes on: a live bar in a terminal, plain lines elsewhere."""
+"""Progress of long jobs: a live bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ _silent: ContextVar[bool] = ContextVar("silent", default=False)
 
 
 class Terminal(Console):
-    """Rich's console for text that is not ours: brackets are no markup, and control characters are shown."""
+    """Rich's console for text from files: brackets are no markup, and control characters are made visible."""
 
     def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
         super().__init__(stderr=stderr, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Every piece of text on its way out; what moves the cursor is rich's own."""
-        for piece in super().render(renderable, options):
-            yield piece if piece.control else piece._replace(text=visible(piece.text))
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))  # controls are rich's
 
 
 @contextmanager
 def silence(*, wanted: bool) -> Iterator[None]:
-    """No meter speaks inside, also none of work that nobody can tell to be quiet: a data set that counts its masks."""
+    """No meter prints inside, also in code that has no `quiet`: a data set that counts its masks."""
     before = _silent.set(wanted or _silent.get())
     try:
         yield
@@ -43,7 +42,7 @@ def silence(*, wanted: bool) -> Iterator[None]:
 class Meter:
     """Counts one job. `with Meter("step 1", 300) as meter: meter.advance(1, text)`.
 
-    `patience` seconds pass before a bar is shown: none at all for a job that is over before.
+    patience: seconds before the bar appears, so that a short job has none.
     """
 
     def __init__(
@@ -58,12 +57,12 @@ class Meter:
     ) -> None:
         self.title, self.total, self.done = title, total, done
         self.console = console or Terminal(stderr=True)
-        self._began, self._at_start, self._spoken = time.monotonic(), done, time.monotonic()
-        self._patience, self._quiet = patience, quiet or _silent.get()
+        self._began = self._printed = time.monotonic()
+        self._at_start, self._patience, self._quiet = done, patience, quiet or _silent.get()
         self._live: Progress | None = None
 
     def __enter__(self) -> Meter:
-        self._show_when_due()
+        self._start_bar_when_due()
         return self
 
     def __exit__(
@@ -73,15 +72,15 @@ class Meter:
             self._live.stop()
 
     def advance(self, count: int, text: str = "") -> None:
-        """Some more is done; `text` says what is worth knowing now."""
+        """text: losses or the like, beside the bar."""
         self.done += count
-        self._show_when_due()
+        self._start_bar_when_due()
         if self._live:
             self._live.update(self._task, completed=self.done)
             if text:
                 self._live.update(self._task, text=text)
-        elif not self._quiet and time.monotonic() - self._spoken >= PLAIN_SECONDS:
-            self._spoken = time.monotonic()
+        elif not self._quiet and time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
             rate = self.rate()
             left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
             self.console.print(f"{self.title}: {self.done}/{self.total}{left} {text}")
@@ -90,7 +89,7 @@ class Meter:
         """Units a second since the start."""
         return (self.done - self._at_start) / max(time.monotonic() - self._began, 1e-9)
 
-    def _show_when_due(self) -> None:
+    def _start_bar_when_due(self) -> None:
         due = time.monotonic() - self._began >= self._patience
         if self._live or self._quiet or not self.console.is_terminal or not due:
             return

@@ -37,7 +37,7 @@ from ipseg.data.coco import CocoConfig
 from ipseg.data.dataset import DataConfig, EmptyDataset
 from ipseg.data.folder import FolderConfig
 from ipseg.data.memory import load_memory
-from ipseg.errors import UserError, about_a_place
+from ipseg.errors import UserError, format_path_error
 from ipseg.report.formats import as_json, markdown
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import load_recipe, make_recipe
@@ -139,7 +139,7 @@ def run(number: int, seed: int, good: Path, place: Path, *, loud: bool = False) 
         READERS[name][0](it, good)
         end = "read"
     except (Exception, SystemExit, TooLongError) as error:
-        refused = isinstance(error, UserError) or (isinstance(error, OSError) and about_a_place(error))
+        refused = isinstance(error, UserError) or (isinstance(error, OSError) and format_path_error(error))
         end = "refused" if refused else f"WRONG [{changed}] {type(error).__name__}: {str(error)[:200]!a}"
         if loud:
             traceback.print_exc()

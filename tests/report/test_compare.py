@@ -255,7 +255,7 @@ def test_a_class_that_one_seeds_validation_lacks_has_the_mean_of_the_others(make
 
     seeds = [make_run(quality=0.4, keep=1), make_run(quality=0.6, keep=1, seed=1)]
     (row,) = table_of(without(seeds[0], "person", "car"), without(seeds[1], "car")).rows
-    last = row.iou()[-1]
+    last = row.iou()
     assert (last["person"], last["car"]) == (pytest.approx(60), None)
     assert last["<b>dog</b>"] == pytest.approx(50)
 

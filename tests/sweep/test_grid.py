@@ -133,7 +133,7 @@ def test_recipes_alone_are_a_grid_too(grid):
         ("runs: {a: {}}\nwithout: [{runs: a}]", "the grid has no runs"),
         (
             "runs:\n  a: {}\n  a: {memory: {size: 0}}",
-            r'the grid cannot be read: .*grid.yaml: line 4: the key "a" stands',
+            r'the grid cannot be read: .*grid.yaml: line 4: duplicate key "a"',
         ),
         ('runs: {1: {}, "1": {memory: {size: 0}}}', 'runs: the name 1 is not text; write "1"'),
         ("scenarios: {1: {name: 2-1}}", "scenarios: the name 1 is not text"),

@@ -55,8 +55,8 @@ def test_where_there_is_no_terminal_each_change_is_a_line():
         show(shown)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "run1: running, step 0 of 4",
-        "run1: running, step 2 of 4, mIoU 50.0, 1 min 2 s",
-        "run1: failed (exit code 2), step 2 of 4, mIoU 50.0, 1 min 2 s",
+        "run1: running, step 2 of 4, mIoU 50.0, 0:01:02",
+        "run1: failed (exit code 2), step 2 of 4, mIoU 50.0, 0:01:02",
     ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from ipseg.errors import UserError, about_a_place
+from ipseg.errors import UserError, format_path_error
 from ipseg.files import TEMPORARIES, write_text
 from ipseg.training import tensors
 from ipseg.training.experiment import run
@@ -147,7 +147,9 @@ def test_weights_that_one_may_not_read_are_not_called_damaged(tmp_path, whole):
     path.chmod(0)
     with where_rights_count(tmp_path), pytest.raises(PermissionError) as caught:
         load_tensors(Path(path.name), "the weights")
-    assert str(about_a_place(caught.value)).startswith(f"{path.name} cannot be used (Permission denied). Get the right")
+    assert str(format_path_error(caught.value)).startswith(
+        f"{path.name} cannot be used (Permission denied). Get the right"
+    )
 
 
 # ---- what to do about damage ----------------------------------------------------------------------------------------

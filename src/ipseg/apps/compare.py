@@ -21,7 +21,7 @@ from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
 from ipseg.training.recipe import RUNTIME, make_recipe
 
-OURS, DEFAULT = {"data": DATA_SETS, "method": METHODS}, {"data": "scenes", "method": "ipseg"}
+SHIPPED, DEFAULT = {"data": DATA_SETS, "method": METHODS}, {"data": "scenes", "method": "ipseg"}
 MAIN = ("tab:voc_res", "tab:ade_res", "tab:voc_res_disjoint")
 """The paper's main tables: they win where it has two numbers."""
 WANTED = "Give a run's folder, its results.json, or a sweep's folder; `ipseg train` and `ipseg sweep` make them."
@@ -99,18 +99,18 @@ def separate_repeats(runs: Sequence[Run]) -> list[Run]:
 def _complete(recipe: Settings) -> Settings:
     """With the defaults of settings that are newer than the run, so that it shares a row with newer ones.
 
-    Only for classes of ours: reading results imports nothing that a run's folder names.
+    Only for classes of this package: reading results imports nothing that a run's folder names.
     """
-    ours = {
+    own = {
         key: given
         for key, given in recipe.items()
-        if key not in OURS or (isinstance(given, dict) and str(given.get("name", DEFAULT[key])) in OURS[key])
+        if key not in SHIPPED or (isinstance(given, dict) and str(given.get("name", DEFAULT[key])) in SHIPPED[key])
     }
     try:
-        completed: Settings = to_dict(make_recipe(ours))
+        completed: Settings = to_dict(make_recipe(own))
     except UserError:  # of an ipseg that knows more or less
         return recipe
-    return completed | {key: recipe[key] for key in recipe.keys() - ours.keys()}
+    return completed | {key: recipe[key] for key in recipe.keys() - own.keys()}
 
 
 def paper_number(recipe: Settings, result: RunResult) -> float | None:

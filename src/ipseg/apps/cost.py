@@ -144,7 +144,6 @@ def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) 
 
 
 def cost_table(report: dict[str, Any]) -> Table:
-    """One line a step."""
     columns = ("step", "parameters", "trainable", "multiply-adds", "fps", "memory", "training img/s", "memory")
     table = plain_table(f"{report['recipe']} · {report['size']} pixels · {report['device']}", [], columns)
 

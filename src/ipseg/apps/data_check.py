@@ -136,7 +136,7 @@ def _problem_kind(error: UserError) -> str:
 
 
 def _notes(report: dict[str, Any], without_mask: Sequence[str], scenario: Scenario | None) -> list[str]:
-    """Facts that are no errors, but stand in the way of training."""
+    """Facts that are no errors, but prevent training."""
     notes = [] if report["images"] else ["no images: only masks were read"]
     notes += [f"the split {name} is empty" for name in SPLITS if not report["splits"][name]]
     if without_mask:

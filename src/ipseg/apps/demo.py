@@ -72,11 +72,10 @@ def run_demo(out: Path, *, quick: bool, seed: int) -> None:
         },
     )
     console.print(rich_tables(compare(runs)))
-    console.print(f"Images, curves and what the four methods are: open {page}")
+    console.print(f"Images, curves and the four methods: open {page}")
 
 
 def demo_recipe(name: str, *, quick: bool, seed: int) -> Recipe:
-    """One of the four recipes."""
     changes = [*RUNS[name], f"seed={seed}", f"data.seed={seed}", f"name={name}", *(QUICK if quick else SHORT)]
     return load_recipe(RECIPE, changes)
 

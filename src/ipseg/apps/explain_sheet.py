@@ -37,8 +37,6 @@ Values = NDArray[np.integer] | NDArray[np.floating] | Mapping[str, float] | None
 
 
 class Panel(NamedTuple):
-    """One image of the sheet."""
-
     caption: str
     values: Values = None
 
@@ -59,7 +57,7 @@ class Sheet:
 
 
 def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[dict[str, list[Panel]], list[str]]:
-    """A row a head: c_f, then its classes. Of many, those with the highest scores, and a note that says so."""
+    """A row a head: c_f, then its classes. Of many, those with the highest scores, and a note about it."""
     peaks = {
         head: {name: float(values.max()) for name, values in scores.items() if name not in ("c_f", "c'_b")}
         for head, scores in heads.items()
@@ -78,7 +76,7 @@ def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[d
 
 
 def draw(sheet: Sheet) -> Figure:
-    """The rows, a title above, and below a legend of the special semantics and of every class."""
+    """Draw the rows, a title above, and below a legend of the special semantics and of every class."""
     aspect = sheet.image.shape[0] / sheet.image.shape[1]
     columns = max(len(row) for row in sheet.rows.values())
     entries = [SPECIAL[label] for label in sheet.special]

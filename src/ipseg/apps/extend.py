@@ -128,7 +128,7 @@ def extended_recipe(
 
 
 def require_changeable(assignments: Sequence[str], recipe: Recipe) -> None:
-    """Raise if `--set` changes what the old steps or the memory depend on."""
+    """Raise if `--set` changes a setting that the old steps or the memory depend on."""
     fixed = {key for key, scope in scopes(recipe).items() if scope == "fixed"}
     fixed |= {"data.name", "data.path", "method.name"}
     for assignment in assignments:

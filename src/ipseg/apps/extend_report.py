@@ -112,7 +112,6 @@ def _images_measured(validation: dict[str, Any]) -> str:
 
 
 def extension_table(report: dict[str, Any]) -> Table:
-    """A row a class: before and after."""
     table = Table("class", box=box.SIMPLE_HEAD, caption_justify="left")
     for column in ("in memory", "in image, before", "after", "pixels kept", "IoU before", "after"):
         table.add_column(column, justify="right")
@@ -134,7 +133,6 @@ def extension_table(report: dict[str, Any]) -> Table:
 
 
 def extension_lines(report: dict[str, Any]) -> list[str]:
-    """The same in a few sentences."""
     memory, validation, images = report["memory"], report["validation"], _images_measured(report["validation"])
     unknown = report["not_measured"]
     learned = [name for name in report["new"] if name not in (*report["not_learned"], *unknown)]

@@ -96,11 +96,11 @@ def spread_over_data(splits: DatasetSplits, scenario: Scenario, count: int) -> l
     wanted = {value for value, name in enumerate(splits.classes, start=1) if name in scenario.order}
     presence = [present & wanted for present in splits.val.class_presence()]
     chosen: list[int] = []
-    shown: Counter[int] = Counter()
+    used: Counter[int] = Counter()
 
     def appeal(index: int) -> float:
-        crowded = max(0, len(presence[index]) - 3)  # many classes in one image are hard to look at
-        return sum(2.0 ** -shown[value] for value in presence[index]) - 2 * crowded
+        crowded = max(0, len(presence[index]) - 3)  # an image of many classes is hard to read
+        return sum(2.0 ** -used[value] for value in presence[index]) - 2 * crowded
 
     def clarity(index: int) -> float:
         mask = splits.val.mask(index)
@@ -110,7 +110,7 @@ def spread_over_data(splits: DatasetSplits, scenario: Scenario, count: int) -> l
         most = max(map(appeal, part.tolist()), default=0)
         alike = [index for index in part.tolist() if appeal(index) == most][:12]  # their masks are read
         chosen += [max(alike, key=clarity)] if alike else []
-        shown.update(presence[chosen[-1]] if alike else ())
+        used.update(presence[chosen[-1]] if alike else ())
     return chosen
 
 

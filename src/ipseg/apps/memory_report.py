@@ -1,4 +1,4 @@
-"""The replay memory of a run: how much, of which classes, in how many bytes, and what that means for privacy."""
+"""The replay memory of a run: its images, classes and bytes, and the consequences for privacy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _count_pixels(path: Path) -> int:
 
 
 def privacy(report: dict[str, Any]) -> str:
-    """What the memory gives away, in one sentence."""
+    """What the memory reveals, in one sentence."""
     if not report["images"]:
         return "privacy: the memory holds nothing of any image; the weights may."
     if report["copies"]:
@@ -69,7 +69,6 @@ def privacy(report: dict[str, Any]) -> str:
 
 
 def memory_table(report: dict[str, Any]) -> Table:
-    """How many replayed images have each class."""
     table = plain_table(f"memory after step {report['step']}", ["class"], ["images"])
     for name, count in report["classes"].items():
         table.add_row(name, str(count))
@@ -77,7 +76,6 @@ def memory_table(report: dict[str, Any]) -> Table:
 
 
 def memory_lines(report: dict[str, Any]) -> list[str]:
-    """Bytes and what they mean."""
     size = filesize.decimal
     store = {"path": "by name", "copy": "with copies"}[report["store"]]
     lines = [f"images: {report['images']}, stored {store}; the manifest takes {size(report['manifest_bytes'])}"]

@@ -22,7 +22,7 @@ from ipseg.models.tiles import Tiles, context_of
 from ipseg.scenario import BACKGROUND, Scenario, Step
 
 ImageInput = NDArray[np.uint8] | Image.Image | str | Path
-"""What a model looks at: (H, W, 3) bytes, a Pillow image, or a file."""
+"""(H, W, 3) bytes, a Pillow image, or a file."""
 
 WHOLE = 3_000_000
 """Pixels of an image that is still seen at once; larger ones are seen tile by tile."""
@@ -36,7 +36,7 @@ SCORES = 60_000_000
 
 @dataclass(frozen=True)
 class Result:
-    """What the model says about one image. Label 0 is background, then the classes in the order of learning."""
+    """The prediction for one image. Label 0 is background, then the classes in the order of learning."""
 
     classes: tuple[str, ...]
     """The name of each label."""
@@ -60,12 +60,12 @@ class Result:
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The classes that some pixel has."""
+        """The classes of the label map."""
         return tuple(self.classes[label] for label in np.unique(self.labels) if label)
 
 
 class Model:
-    """A model as it stood after a step."""
+    """The model after a step."""
 
     def __init__(self, method: Method, scenario: Scenario, step: Step, device: torch.device) -> None:
         self.method, self.scenario, self.device = method, scenario, device
@@ -109,7 +109,7 @@ class Model:
         )
 
     def _result(self, image: torch.Tensor, *, scores: bool, unknown: bool) -> Result:
-        """What the method predicts of an image or a tile, but for the maps that are not wanted: they are freed here."""
+        """The prediction for an image or a tile. Maps that are not wanted are freed here."""
         prediction = self.method.predict(image)
         posterior, pixel = prediction.posterior, prediction.pixel if scores else None
         unknown_map = prediction.unknown if unknown else None
@@ -140,8 +140,8 @@ def as_array(image: ImageInput) -> NDArray[np.uint8]:
 
 def as_tensor(image: NDArray[np.uint8], device: torch.device) -> torch.Tensor:
     """(1, 3, H, W) in 0-1."""
-    ours = np.require(image, requirements=["C", "W"])  # Pillow's pixels may not be written, and torch warns of such
-    return torch.from_numpy(ours).to(device).permute(2, 0, 1)[None].float() / 255
+    writable = np.require(image, requirements=["C", "W"])  # Pillow's pixels are not, and torch warns of such
+    return torch.from_numpy(writable).to(device).permute(2, 0, 1)[None].float() / 255
 
 
 def format_posterior(posterior: Mapping[str, float], least: float = 0.05, most: int = 8) -> str:

@@ -47,7 +47,7 @@ SETTINGS = ("name", "method", "memory", "training", "evaluation", "seed", "deter
 
 @dataclass(frozen=True)
 class Packed:
-    """A written pack. Sizes are in bytes."""
+    """Sizes are in bytes."""
 
     path: Path
     step: Step

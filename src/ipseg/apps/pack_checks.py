@@ -55,7 +55,7 @@ def read_manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{path}: its {MANIFEST} is damaged: {error}.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != "ipseg pack":
-        raise UserError(f"{path} is a zip file, but no pack: {MANIFEST} does not say so.")
+        raise UserError(f"{path} is a zip file, but no pack: its {MANIFEST} is another program's.")
     require_version(manifest.get("version"), VERSION, "the pack", path)
     try:
         files = {str(name): (int(facts["bytes"]), str(facts["sha256"])) for name, facts in manifest["files"].items()}
@@ -94,7 +94,7 @@ def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
             raise refused(path, f'holds "{info.filename}", which is compressed or encrypted; in a pack nothing is')
     total = sum(info.file_size for info in members)
     if archive.getinfo(MANIFEST).file_size > MANIFEST_BYTES or total > min(PACK_BYTES, path.stat().st_size):
-        raise refused(path, f"is too large, or says it is larger than the file: {total} bytes")
+        raise refused(path, f"is too large, or lists more bytes than the file has: {total} bytes")
 
 
 def _check_contents(archive: zipfile.ZipFile, files: dict[str, tuple[int, str]], path: Path) -> None:
@@ -105,7 +105,7 @@ def _check_contents(archive: zipfile.ZipFile, files: dict[str, tuple[int, str]],
         raise refused(path, f"and its {MANIFEST} disagree about {', '.join(odd)}")
     for name, (size, expected) in files.items():
         if archive.getinfo(name).file_size != size:
-            raise refused(path, f'holds "{name}", which is not of the size that the {MANIFEST} says')
+            raise refused(path, f'holds "{name}", which is not of the size in the {MANIFEST}')
         with archive.open(name) as member:
             if hashlib.file_digest(member, "sha256").hexdigest() != expected:  # type: ignore[arg-type]
                 raise UserError(f'{path}: "{name}" is damaged: its SHA-256 is another. Get a whole copy.')

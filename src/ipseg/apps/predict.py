@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ipseg.apps.model import Model, Result, as_array, format_posterior
 from ipseg.data.image_io import find_images
-from ipseg.errors import FULL, UserError, about_a_place
+from ipseg.errors import FULL, UserError, format_path_error
 from ipseg.files import HEAD, remove_abandoned, replacing, write_text
 from ipseg.report.overlay import legend_entries, overlay, with_legend
 from ipseg.report.palette import indexed_image
@@ -77,10 +77,11 @@ def _format_failure(path: Path, error: Exception) -> str:
         raise error
     if isinstance(error, UserError):
         return str(error)
-    if isinstance(error, OSError) and (problem := about_a_place(error)):
+    if isinstance(error, OSError) and (problem := format_path_error(error)):
         return problem
     if isinstance(error, MemoryError) or "memory" in str(error):
-        return f"{path} needs more memory than there is ({str(error).partition(chr(10))[0] or 'MemoryError'})."
+        reason = str(error).splitlines() or ["MemoryError"]
+        return f"{path} needs more memory than there is ({reason[0]})."
     return f"{path} could not be labeled ({type(error).__name__}: {error})."
 
 
@@ -134,7 +135,7 @@ def choose_names(images: Sequence[Path], out: Path) -> dict[Path, str]:
 
 
 def _targets(out: Path, names: Iterable[str]) -> list[Path]:
-    """The files that exist already."""
+    """The output files that exist already."""
     return [target for name in names for ending in ENDINGS if (target := out / f"{name}{ending}").exists()]
 
 

@@ -73,7 +73,6 @@ class Run:
     # ---- models ---------------------------------------------------------------------------------------------------
 
     def method(self, step: Step, device: torch.device | None = None) -> Method:
-        """The method with the weights of a step."""
         return restore(self.recipe, self.folder, self.scenario, step.index, device or self.device)
 
     def methods(self, steps: Sequence[Step], device: torch.device) -> Iterator[tuple[Step, Method]]:

@@ -26,8 +26,6 @@ Detector: TypeAlias = Callable[[Image], Saliency]
 
 
 class MapJob(NamedTuple):
-    """The maps of a data set."""
-
     folders: tuple[Path, ...]
     images: dict[Path, Path]
     """Map -> its image."""

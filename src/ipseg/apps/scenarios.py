@@ -27,7 +27,6 @@ def _datasets() -> dict[str, tuple[str, ...]]:
 
 
 def list_table(scenarios: Sequence[Scenario]) -> Table:
-    """One line a scenario."""
     table = plain_table("", ["scenario", "steps", "classes a step"])
     table.caption = "Any other DATASET/BASE-INCREMENT that fits works as well."
     for scenario in scenarios:
@@ -36,7 +35,6 @@ def list_table(scenarios: Sequence[Scenario]) -> Table:
 
 
 def steps_table(scenario: Scenario) -> Table:
-    """One line a step."""
     table = plain_table(f"{scenario.name} {scenario.setting}", ["step", "old", "learns"])
     for step in scenario.steps:
         table.add_row(str(step.index), str(len(step.old)), ", ".join(step.new))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, about_a_place
+from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, format_path_error
 from ipseg.own_code import allow_code, code_allowed
 from ipseg.parsing import require_text
 from ipseg.visible import visible
@@ -76,7 +76,7 @@ class CommandGroup(TyperGroup):
             warn(error)
             raise typer.Exit(WRONG) from error
         except OSError as error:
-            problem = about_a_place(error)
+            problem = format_path_error(error)
             if problem is None:
                 raise  # a mistake of ours: the traceback finds it
             warn(problem)

@@ -26,7 +26,7 @@ class ConfusionMatrix:
         self.matrix = torch.zeros(classes, classes, dtype=torch.int64, device=device)
 
     def update(self, truth: Tensor, prediction: Tensor) -> None:
-        """Count the pixels of two label maps of one shape; where the truth is 255 nothing is counted."""
+        """Count the pixels of two label maps of one shape, but those whose truth is 255."""
         if truth.shape != prediction.shape:
             raise ValueError(
                 f"truth has shape {tuple(truth.shape)}, prediction {tuple(prediction.shape)}; both must agree."
@@ -41,14 +41,12 @@ class ConfusionMatrix:
         self.matrix += pairs.view(self.classes, self.classes)
 
     def merge(self, other: ConfusionMatrix) -> None:
-        """Add what another matrix of as many classes counted, on whichever device."""
         if other.classes != self.classes:
             raise ValueError(f"a matrix of {other.classes} classes cannot be added to one of {self.classes}.")
         self.matrix += other.matrix.to(self.matrix.device)
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """A copy of the counts."""
         counts: NDArray[np.int64] = self.matrix.cpu().numpy().copy()
         return counts
 

@@ -33,7 +33,6 @@ class ImageLevel:
         self._extend({name: [sets] for name, sets in batch.items()})
 
     def merge(self, other: ImageLevel) -> None:
-        """Add the images that another one gathered."""
         if other._sets:
             self._extend(other._sets)
 

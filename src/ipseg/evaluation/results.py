@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -18,13 +17,13 @@ VERSION = 2
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """How good the model is after one step, on everything it should know by then."""
+    """The evaluation after one step, on all classes seen by then."""
 
     step: int
     new: tuple[str, ...]
     """Classes learned in this step."""
     iou: dict[str, float | None]
-    """IoU of background and every seen class, in the order of learning; null where the images say nothing of it."""
+    """IoU of background and every seen class, in the order of learning; null where the images do not annotate it."""
     miou: dict[str, float | None]
     """all, base (with background), new (null at step 0), harmonic, background, base_foreground, new_foreground."""
     image_accuracy: dict[str, dict[str, float | None]] | None = None
@@ -37,23 +36,23 @@ class StepResult:
     """True class -> predicted class -> pixels, where there are any; null in files of version 1."""
 
     def __post_init__(self) -> None:
-        """Raise TypeError where a file says something else: whoever draws or compares the numbers would stumble."""
-        _require_kinds(vars(self), STEP_KINDS)
-        _require_all("images", [self.images], _is_count)
-        for name in ("iou", "miou"):
-            _require_all(name, getattr(self, name).values(), _is_share)
-        for name, valid in (("image_accuracy", _is_share), ("image_f1", _is_share), ("confusion", _is_count)):
-            rows = (getattr(self, name) or {}).values()
-            _require_all(name, rows, lambda row: isinstance(row, dict))
-            _require_all(name, chain(*(row.values() for row in rows)), valid)
+        """Raise TypeError where a file holds other types: code that draws or compares the numbers would fail."""
+        _require_types(vars(self), STEP_TYPES)
+        tables = {"image_accuracy": self.image_accuracy, "image_f1": self.image_f1, "confusion": self.confusion}
+        rows: list[tuple[str, Any]] = [("iou", self.iou), ("miou", self.miou)]
+        rows += [(name, row) for name, table in tables.items() for row in (table or {}).values()]
+        for name, row in rows:
+            valid = _is_count if name == "confusion" else _is_share
+            if not isinstance(row, dict) or not all(map(valid, row.values())):
+                raise TypeError(f"{name} has {row!r}")
+        if not _is_count(self.images):
+            raise TypeError(f"images is {self.images!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """The layout of a step in results.json."""
         return vars(self) | {"new": list(self.new)}
 
     @property
     def measured(self) -> frozenset[str]:
-        """The classes that have an IoU."""
         return frozenset(name for name, value in self.iou.items() if value is not None)
 
 
@@ -72,7 +71,7 @@ class RunResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every step of the scenario has been measured."""
+        """Whether every step of the scenario has been evaluated."""
         return bool(len(self.steps) == self.info.get("steps", len(self.steps)))
 
     @property
@@ -107,7 +106,6 @@ class RunResult:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The layout of results.json."""
         return {
             "version": VERSION,
             "name": self.name,
@@ -123,28 +121,27 @@ class RunResult:
         }
 
     def write(self, path: Path) -> None:
-        """Write results.json atomically."""
         write_json(path, self.to_json())
 
     @classmethod
     def read(cls, path: Path) -> RunResult:
-        """Read results.json, checked."""
         return cls.from_json(read_json(path, "the file of results", VERSION))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunResult:
-        """The other way round of to_json; what else stands there is passed over."""
-        _require_kinds(data, RUN_KINDS)
-        _require_all("oracle", data["oracle"], lambda setting: isinstance(setting, str))
+        """The inverse of to_json; other keys are ignored."""
+        _require_types(data, RUN_TYPES)
+        if not all(isinstance(setting, str) for setting in data["oracle"]):
+            raise TypeError(f"oracle has {data['oracle']!r}")
         for step in data["steps"]:
-            _require_kinds(step, {"miou": dict})
-            _require_kinds(step["miou"], {"all": (int, float, NoneType)})
+            _require_types(step, {"miou": dict})
+            _require_types(step["miou"], {"all": (int, float, NoneType)})
         steps = tuple(StepResult(**step | {"new": tuple(step["new"])}) for step in data["steps"])
-        return cls(**{key: data[key] for key in RUN_KINDS}, oracle=tuple(data["oracle"]), steps=steps)
+        return cls(**{key: data[key] for key in RUN_TYPES}, oracle=tuple(data["oracle"]), steps=steps)
 
 
-RUN_KINDS = {"name": str, "method": str, "scenario": str, "setting": str, "seed": int, "info": dict}
-STEP_KINDS = {
+RUN_TYPES = {"name": str, "method": str, "scenario": str, "setting": str, "seed": int, "info": dict}
+STEP_TYPES = {
     "step": int,
     "new": tuple,
     "iou": dict,
@@ -156,16 +153,10 @@ STEP_KINDS = {
 }
 
 
-def _require_kinds(data: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    for key, kind in kinds.items():
+def _require_types(data: Mapping[Any, Any], types: Mapping[Any, Any]) -> None:
+    for key, kind in types.items():
         if not isinstance(data[key], kind):
             raise TypeError(f"{key} is {data[key]!r}")
-
-
-def _require_all(key: str, values: Iterable[Any], valid: Callable[[Any], bool]) -> None:
-    for value in values:
-        if not valid(value):
-            raise TypeError(f"{key} has {value!r}")
 
 
 def _is_share(value: Any) -> bool:

@@ -1,1 +1,1 @@
-"""What people look at: tables, plots, overlays and one self-contained page. Reads results only; no torch here."""
+"""Tables, plots, overlays and one self-contained page. Reads results only, without torch."""

@@ -27,8 +27,6 @@ Steps = tuple[tuple[str, ...], ...]
 
 
 class Cell(NamedTuple):
-    """A formatted number of a table."""
-
     text: str
     best: bool = False
 
@@ -62,14 +60,12 @@ class Setup:
         """The classes of every step; of extended runs also the measured ones, where these are fewer."""
         learned = [name for step in self.steps for name in step]
         measured = [name for name in learned if name in self.measured]
-        partly = f"; measured: {_shortened(measured) or 'none'}" if self.measured and measured != learned else ""
-        return " + ".join(map(_shortened, self.steps)) + partly
+        partly = f"; measured: {_shorten(measured) or 'none'}" if self.measured and measured != learned else ""
+        return " + ".join(map(_shorten, self.steps)) + partly
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run's results and recipe."""
-
     result: RunResult
     group: str
     """Runs of one group differ only in their seeds."""
@@ -87,12 +83,11 @@ class Run:
 
     @property
     def nearest(self) -> bool:
-        """Whether `paper` is the nearest counterpart: the ablation without SD does not say which heads it has."""
+        """Whether `paper` is the nearest counterpart: the ablation without SD does not state which heads it has."""
         return self.paper is not None and self.settings.get("method.decoupling") is False
 
     @property
     def setup(self) -> Setup:
-        """The table that it belongs to."""
         result = self.result
         steps = tuple(step.new for step in result.steps) if self.compared_in is None else self.compared_in
         measured = result.steps[-1].measured if result.extended and result.steps else frozenset()
@@ -156,18 +151,17 @@ class TableRow:
 
     @property
     def steps(self) -> list[tuple[StepResult, ...]]:
-        """Of every step that all seeds have finished each seed's results."""
+        """The results of all seeds, for every step that all have finished."""
         return list(zip(*(result.steps for result in self.results), strict=False))
 
     def over_steps(self, value: Callable[[StepResult], float | None]) -> list[Stat]:
         """A number in percent after every step, over the seeds that measured it."""
         return [_percent([value(result) for result in seeds]) for seeds in self.steps]
 
-    def iou(self) -> list[dict[str, float | None]]:
-        """The IoU of every class in percent, after every step."""
-        return [
-            {name: _percent([s.iou.get(name) for s in seeds]).mean for name in seeds[0].iou} for seeds in self.steps
-        ]
+    def iou(self) -> dict[str, float | None]:
+        """The IoU of every class in percent, after the last step."""
+        seeds = self.steps[-1]
+        return {name: _percent([step.iou.get(name) for step in seeds]).mean for name in seeds[0].iou}
 
     def forgetting(self) -> dict[str, float | None]:
         """The points of IoU that each class has lost since its best step."""
@@ -197,7 +191,6 @@ class ResultTable:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the cells of a row."""
         return [*COLUMNS, "n", *(["paper"] if self.has_paper else [])]
 
     def cells(self, row: TableRow) -> list[Cell]:
@@ -209,9 +202,9 @@ class ResultTable:
     def _is_best(self, row: TableRow, column: str) -> bool:
         """As printed: ties are all marked best. A single number, a bound or an oracle is not."""
         rivals = [other for other in self.rows if not (other.oracle or other.bound or other.state)]
-        shown = {rival.label: float(percent(v)) for rival in rivals if (v := rival.scores[column].mean) is not None}
+        scores = {rival.label: float(percent(v)) for rival in rivals if (v := rival.scores[column].mean) is not None}
         best = min if column == LOWER_IS_BETTER else max
-        return row.label in shown and len(shown) > 1 and shown[row.label] == best(shown.values())
+        return row.label in scores and len(scores) > 1 and scores[row.label] == best(scores.values())
 
 
 def make_tables(runs: Sequence[Run]) -> list[ResultTable]:
@@ -264,8 +257,8 @@ def _group_names(runs: Sequence[Run]) -> dict[str, str]:
         keys: list[str] = []
         for key in dict.fromkeys(key for run in namesakes for key in run.settings):
             keys += [key] if kinds([*keys, key]) > kinds(keys) else []
-        listed = ", ".join(f"{key}={first.settings[key]}" for key in keys if key in first.settings)
-        names[group] = first.result.name + (f" [{listed}]" if listed else "")
+        differing = ", ".join(f"{key}={first.settings[key]}" for key in keys if key in first.settings)
+        names[group] = first.result.name + (f" [{differing}]" if differing else "")
     return names
 
 
@@ -294,7 +287,7 @@ def notes(tables: Sequence[ResultTable]) -> list[str]:
             row.nearest for row in rows
         ),
     }
-    return [*DEFINITIONS, *(text for text, shown in explained.items() if shown)]
+    return [*DEFINITIONS, *(text for text, needed in explained.items() if needed)]
 
 
 def percent(value: float | None) -> str:
@@ -331,10 +324,10 @@ def _percent(values: Sequence[float | None]) -> Stat:
     return stat([None if value is None else 100 * value for value in values], all_seeds=False)
 
 
-def _shortened(names: Sequence[str], most: int = 8) -> str:
+def _shorten(names: Sequence[str], most: int = 8) -> str:
     """The names, if they are few enough for a heading.
 
-    >>> _shortened(["cat", "dog", "cow"], most=2)
+    >>> _shorten(["cat", "dog", "cow"], most=2)
     'cat and 2 more'
     """
     return ", ".join(names) if len(names) <= most else f"{names[0]} and {len(names) - 1} more"

@@ -52,7 +52,6 @@ Value = Callable[[StepResult], float | None]
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The context in which a figure is drawn and saved."""
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # as SVG it stays text, which the reader's fonts draw
         yield
@@ -66,12 +65,10 @@ def plotted(table: ResultTable) -> list[TableRow]:
 
 
 def all_classes(step: StepResult) -> float | None:
-    """The mIoU over all classes seen so far."""
     return step.miou["all"]
 
 
 def curves(rows: Sequence[TableRow], value: Value, title: str) -> Figure:
-    """A figure of one number over the steps."""
     with styled():
         figure = Figure(figsize=(5.2, max(2.8, 0.22 * len(rows))), layout="constrained")
         draw_curves(figure.add_subplot(), rows, value, title)
@@ -150,7 +147,6 @@ def short(name: str, most: int = 22) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG on a transparent background."""
     buffer = io.StringIO()
     with styled():
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

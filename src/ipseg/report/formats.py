@@ -28,21 +28,18 @@ BAR = 24
 
 
 def rich_tables(tables: Sequence[ResultTable]) -> Group:
-    """For the terminal."""
     parts: list[Table | Text] = []
     for table in tables:
-        shown = plain_table(table.title, ["run"], table.columns)
+        rich_table = plain_table(table.title, ["run"], table.columns)
         for row in table.rows:
             style = "dim" if row.state else "italic" if row.bound or row.oracle else ""
             cells = [Text(cell.text, style="bold green" if cell.best else "") for cell in table.cells(row)]
-            shown.add_row(Text(row.label, style=style), *cells)
-        parts += [shown, Text()]
+            rich_table.add_row(Text(row.label, style=style), *cells)
+        parts += [rich_table, Text()]
     return Group(*parts, Text(".\n".join(notes(tables)) + ".", style="dim"))
 
 
 def markdown(tables: Sequence[ResultTable]) -> str:
-    """For a README or a pull request."""
-
     def escaped(name: str) -> str:
         return "".join(f"\\{letter}" if letter in "\\|*_`<[~$" else letter for letter in one_line(name))
 
@@ -57,7 +54,7 @@ def markdown(tables: Sequence[ResultTable]) -> str:
 
 
 def latex(tables: Sequence[ResultTable]) -> str:
-    """For a paper; needs the package booktabs."""
+    """LaTeX with booktabs."""
 
     def number(cell: Cell) -> str:
         text = cell.text.translate(LATEX_SIGNS)
@@ -135,7 +132,9 @@ def steps_table(result: RunResult) -> Table:
     """One row for each step: its new classes, and the mIoU over all classes seen so far."""
     title = f"{result.name} · {result.scenario} {result.setting} · seed {result.seed}"
     table = plain_table(title, ["step", "new classes"], ["base", "new", "all", "images right"])
-    table.caption = Text("mIoU in percent; images right: posterior and pixels find exactly the classes shown.", "dim")
+    table.caption = Text(
+        "mIoU in percent; images right: posterior and pixels find exactly the classes of the image.", "dim"
+    )
     for step in result.steps:
         groups = [percent(step.miou.get(group)) for group in ("base", "new", "all")]
         exact = (step.image_accuracy or {}).get("all", {}).get("both")

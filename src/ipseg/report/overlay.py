@@ -50,7 +50,7 @@ def paint(image: Bytes, labels: NDArray[np.integer], table: Bytes, opacity: NDAr
 
 
 def checked(image: Bytes, labels: NDArray[np.integer], names: Sequence[str]) -> Bytes:
-    """The labels as bytes; an error where they do not belong to the image or the names."""
+    """The labels as bytes. Raise if they do not fit the image or the names."""
     labels = as_labels(labels)
     if image.dtype != np.uint8 or image.shape != (*labels.shape, 3):
         raise UserError(
@@ -121,14 +121,14 @@ def with_legend(image: Image.Image, entries: Sequence[LegendEntry]) -> Image.Ima
 
 
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """matplotlib's, for Pillow's own has no ü, я or α."""
+    """The font of matplotlib: Pillow's own has no ü, я or α."""
     import matplotlib as mpl
 
     return ImageFont.truetype(Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), size)
 
 
 def _fitted(text: str, face: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text in one line, cut short where it is wider than the room for it."""
+    """The text in one line, truncated to a width."""
     text = one_line(text)
     if face.getlength(text) <= width:
         return text

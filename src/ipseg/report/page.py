@@ -61,19 +61,16 @@ class Chapter:
     table: ResultTable
     gallery: Gallery = Gallery()
     missing: Sequence[str] = ()
-    """Sentences: what cannot be shown, and why."""
+    """Sentences: which parts are missing, and why."""
 
 
 class PageImage(NamedTuple):
-    """An image on the page."""
-
     url: str
     alt: str
     caption: str = ""
 
 
 def render(title: str, chapters: Sequence[Chapter], facts: Mapping[str, str], *, intro: str = "") -> str:
-    """The page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -89,12 +86,19 @@ def render(title: str, chapters: Sequence[Chapter], facts: Mapping[str, str], *,
 
 
 def _chapter(chapter: Chapter) -> dict[str, Any]:
-    """The values that the template shows."""
+    """The values of the template."""
     table, rows = chapter.table, plotted(chapter.table)
     steps = max((row.results[0].steps for row in rows), key=len)
     names = list(chapter.gallery.names) or list(steps[-1].iou)
     predictions = [image.predictions for image in chapter.gallery.images]
-    accuracy = [figure for reading in READINGS if (figure := _accuracy_curves(rows, reading))]
+    accuracy = []
+    for reading, name in READINGS.items():
+
+        def value(step: StepResult, reading: str = reading) -> float | None:
+            return (step.image_accuracy or {}).get("all", {}).get(reading)
+
+        if known := [row for row in rows if any(stat.mean is not None for stat in row.over_steps(value))]:
+            accuracy.append(_curves(known, value, f"image-level accuracy of {name}, %"))
     confusions = [found for row in rows if (found := _confusions(row, names))]
     without = [row.label for row in rows if row.label not in [found["row"] for found in confusions]]
     missing = [f"Confusion matrix of {', '.join(without)}: the results do not have it."] if without else []
@@ -111,12 +115,12 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
         "dashed": any(row.bound or row.oracle for row in rows),
         "dots": not all(row.measured_alike for row in rows),
         "steps": {name: step.step for step in steps for name in step.new},
-        "iou": [row.iou()[-1] for row in rows],
+        "iou": [row.iou() for row in rows],
         "forgetting": [row.forgetting() for row in rows],
         "names": names,
         "confusions": confusions,
         "images": [_gallery_image(image, chapter.gallery, rows) for image in chapter.gallery.images],
-        "shown": _shown_classes(chapter.gallery),
+        "legend": _legend(chapter.gallery),
         "most_steps": max((len(steps) for predicted in predictions for steps in predicted.values()), default=0),
         "settings": differing_settings([row.runs[0].settings for row in rows]),
         "missing": [*missing, *chapter.missing],
@@ -129,29 +133,19 @@ def _curves(rows: Sequence[TableRow], value: Any, title: str) -> PageImage:
     return PageImage(data_url(curves(rows, value, title)), f"{title}, after every step. {'; '.join(numbers)}")
 
 
-def _accuracy_curves(rows: Sequence[TableRow], reading: str) -> PageImage | None:
-    """The share of images whose set of classes is predicted exactly; none where no run has it."""
-
-    def value(step: StepResult) -> float | None:
-        return (step.image_accuracy or {}).get("all", {}).get(reading)
-
-    known = [row for row in rows if any(stat.mean is not None for stat in row.over_steps(value))]
-    return _curves(known, value, f"image-level accuracy of {READINGS[reading]}, %") if known else None
-
-
 def _confusions(row: TableRow, names: Sequence[str]) -> dict[str, Any] | None:
     confusion = last_confusion(row.results)
     if confusion is None:
         return None
     confusion = confusion.of([name for name in names if name in confusion.names])
-    shown = confusion.worst(MOST_CLASSES)
+    worst = confusion.worst(MOST_CLASSES)
     alt = f"Confusion matrix of {row.label}; the largest errors are listed below it"
     return {
         "row": row.label,
-        "figure": PageImage(data_url(confusion_map(shown)), alt),
+        "figure": PageImage(data_url(confusion_map(worst)), alt),
         "largest": confusion.largest(),
-        "shown": len(shown.names),
-        "of": len(confusion.names),
+        "classes": len(worst.names),
+        "all_classes": len(confusion.names),
     }
 
 
@@ -193,11 +187,11 @@ def _gallery_image(image: GalleryImage, gallery: Gallery, rows: Sequence[TableRo
         if images:
             predictions.append((row.label, images))
     annotated = data_url(overlay(photo, enlarged(image.truth), names))
-    given = [
+    inputs = [
         PageImage(data_url(Image.fromarray(photo)), image.name, "image"),
         PageImage(annotated, f"ground truth: {_class_names(image.truth, names)}", "ground truth"),
     ]
-    return {"name": image.name, "given": given, "predictions": predictions}
+    return {"name": image.name, "inputs": inputs, "predictions": predictions}
 
 
 def expected(truth: Labels, names: Sequence[str], seen: Mapping[str, Any], unseen: int = 0) -> Bytes:
@@ -209,11 +203,11 @@ def expected(truth: Labels, names: Sequence[str], seen: Mapping[str, Any], unsee
 
 
 def _class_names(labels: Labels, names: Sequence[str]) -> str:
-    shown = [names[label] for label in np.unique(labels).tolist() if label not in (0, IGNORE)]
-    return ", ".join(shown) or "nothing"
+    present = [names[label] for label in np.unique(labels).tolist() if label not in (0, IGNORE)]
+    return ", ".join(present) or "nothing"
 
 
-def _shown_classes(gallery: Gallery) -> list[str]:
+def _legend(gallery: Gallery) -> list[str]:
     """The classes in the images and their predictions, for the legend."""
     maps = [image.truth for image in gallery.images]
     maps += [labels for image in gallery.images for steps in image.predictions.values() for labels in steps.values()]

@@ -55,7 +55,7 @@ def as_hex(color: Bytes) -> str:
 
 
 def as_labels(labels: NDArray[np.integer]) -> Bytes:
-    """The label map as bytes; an error where it is none."""
+    """The label map as bytes."""
     if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
         raise UserError(f"a label map is (height, width) whole numbers, not {labels.shape} of {labels.dtype}.")
     if labels.size and not (labels.min() >= 0 and labels.max() <= 255):

@@ -1,4 +1,4 @@
-"""The paper's numbers, each with the place where it stands: paper_numbers.csv, one number a line."""
+"""The paper's numbers, each with its table or figure: paper_numbers.csv, one number a line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTS = {"image_posterior": ("alpha_bc", "image_labels"), "decoupling": ("alpha_
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """One number of the paper, as it is printed there."""
+    """One number of the paper, as printed."""
 
     where: str
     """The label of its table or figure in the paper's source: tab:voc_res."""
@@ -47,9 +47,9 @@ class Number:
     setting: str
     """overlap or disjoint."""
     method: str
-    """As its settings name it, without _m, which `memory` says: ipseg, ssul, coinseg, ..., joint."""
+    """As its settings name it, without _m, for which there is `memory`: ipseg, ssul, coinseg, ..., joint."""
     backbone: str
-    """resnet-101 or swin-b; empty where the paper does not say (see `likely_backbone`)."""
+    """resnet-101 or swin-b; empty where the paper does not state it (see `likely_backbone`)."""
     memory: str
     """yes (the paper's replay methods), no (its data-free ones), or empty (joint)."""
     changes: str
@@ -64,7 +64,7 @@ class Number:
 
     @property
     def last(self) -> bool:
-        """Whether it is of the finished model."""
+        """Whether it is of the final model."""
         return self.step in (None, len(describe(f"{self.data}/{self.scenario}").steps) - 1)
 
 
@@ -92,10 +92,10 @@ def published(numbers: Iterable[Number] | None = None, /, **wanted: str | int | 
 
 
 def published_for(recipe: Mapping[str, Any]) -> list[Number]:
-    """What the paper says about a run of this recipe (its plain values), wherever it says it.
+    """All numbers of the paper for a run of this recipe (its plain values).
 
     Data, scenario, method, backbone, memory and the settings that the paper varies must be the paper's; how long and on
-    what crops a run trains is not looked at. Joint training is one run and has a number beside every scenario.
+    what crops a run trains does not matter. Joint training is one run and has a number beside every scenario.
     """
     scenario, setting = recipe["scenario"]["name"].rpartition("/")[2], recipe["scenario"]["setting"]
     joint = scenario == "joint"
@@ -128,10 +128,10 @@ def _same_settings(number: Number, recipe: Mapping[str, Any]) -> bool:
     usual = {f"method.{key}": value for key, value in VARIED.items()}
     usual["memory.size"] = MEMORY[number.data] if number.memory == "yes" else 0
     changed = dict(change.split("=") for change in number.changes.split())
-    theirs = usual | {key: yaml.safe_load(text) for key, text in changed.items()}
-    # Decoupling has large heads (section 3.4). Which ones the ablation has without it, the paper does not say.
+    papers = usual | {key: yaml.safe_load(text) for key, text in changed.items()}
+    # Decoupling has large heads (section 3.4). The paper does not state the heads of its ablation without it.
     other_heads = method["name"] == "ipseg" and own["method.decoupling"] and method.get("head", "large") != "large"
-    return _effective(own) == _effective(theirs) and not other_heads
+    return _effective(own) == _effective(papers) and not other_heads
 
 
 def _effective(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class OnnxSaliency:
 
 
 def prepare(image: NDArray[np.uint8], preset: Preset, size: int) -> NDArray[np.float32]:
-    """(1, 3, size, size): the image as the model was trained to see it."""
+    """(1, 3, size, size): the image in the model's normalization."""
     pixels = np.asarray(Pillow.fromarray(image).resize((size, size), Pillow.Resampling.BICUBIC), dtype=np.float32)
     top = max(float(pixels.max()), 1e-6) if preset.maximum else 255.0
     mean, std = np.array(preset.mean, dtype=np.float32), np.array(preset.std, dtype=np.float32)

@@ -1,1 +1,1 @@
-"""Grids of runs: what they contain, what is already done, and where they are trained."""
+"""Grids of runs: their content, their progress, and the machines that train them."""

@@ -42,8 +42,6 @@ class ForkLauncher:
 
 @dataclass
 class ForkedJob:
-    """A run in a child of this process."""
-
     process: BaseProcess
 
     def poll(self) -> int | None:

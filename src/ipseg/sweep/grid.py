@@ -1,7 +1,7 @@
-"""A grid of runs as one YAML file: what is compared, on which scenarios, with which seeds and settings.
+"""A grid of runs as one YAML file: methods, scenarios, seeds and settings.
 
 base: scenes_3-1_ipseg                   the recipe that every run changes
-runs:                                    what is compared: the name in tables, and what it changes
+runs:                                    the name of each row in tables, and its changes
   ipseg: {}
   finetune: {method: {name: finetune}}
 scenarios: [3-1, 2-1 disjoint]
@@ -48,8 +48,6 @@ MAX_NAME = 255 - len(".base_step.exit")
 
 @dataclass(frozen=True)
 class GridRun:
-    """One run of the grid."""
-
     entry: str
     """Its key in `runs`."""
     scenario: str
@@ -73,8 +71,6 @@ class GridRun:
 
 
 class Grid:
-    """A grid's file, validated."""
-
     def __init__(self, values: Settings, file: Path) -> None:
         _require_known(values, KEYS, "key in the grid:")
         self.file, self.base = file, values.get("base")
@@ -91,11 +87,10 @@ class Grid:
 
     @classmethod
     def read(cls, file: Path) -> Grid:
-        """Read a grid's file."""
         return cls(read_yaml(file, "the grid"), file)
 
     def runs(self, assignments: Sequence[str] = ()) -> list[GridRun]:
-        """Every run once, in the order of the file. assignments: of --set, for what the grid does not set itself."""
+        """Every run once, in the order of the file. assignments: of --set, for settings that the grid does not set."""
         found: dict[str, GridRun] = {}
         for point in self.points:
             run = self._run(point, assignments)
@@ -122,21 +117,21 @@ class Grid:
             **{key: _list(values, f"{where}: vary.{key}") for key, values in vary.items()},
             "seeds": _list(block["seeds"], f"{where}: seeds", "whole numbers"),  # fastest: means are complete early
         }
-        _require_known(axes["runs"], self.entries, "run", f"It stands in {where}.")
+        _require_known(axes["runs"], self.entries, "run", f"See {where}.")
         for name, values in vary.items():
             if name in AXES:
-                raise UserError(f"{where}: vary.{name} is no setting; `{name}` stands beside `vary`.")
+                raise UserError(f"{where}: vary.{name} is no setting; `{name}` goes beside `vary`.")
             if fixed := SEEDS.union(self.seeded) & {key for value in values for key in flat(value, name)}:
                 raise UserError(
                     f"{where}: vary.{name}: {', '.join(sorted(fixed))} is for `seeds` to set. Runs that differ in "
-                    "seeds alone are one row of a table; `seeded: [seed, data.seed]` names what a seed sets."
+                    "seeds alone are one row of a table; `seeded: [seed, data.seed]` names the settings of a seed."
                 )
         without = []
         for entry in _list(block.get("without", []), f"{where}: without", "sections"):
             _require_known(entry, axes, f"key in {where}: without:")
             without.append({key: value if isinstance(value, list) else [value] for key, value in entry.items()})
             for key, values in without[-1].items():
-                _require_known(values, axes[key], key.removesuffix("s"), f"It stands in {where}: without.")
+                _require_known(values, axes[key], key.removesuffix("s"), f"See {where}: without.")
         for chosen in itertools.product(*axes.values()):
             point = dict(zip(axes, chosen, strict=True))
             if not any(all(point[key] in excluded[key] for key in excluded) for excluded in without):
@@ -170,7 +165,7 @@ class Grid:
 
 
 def _require_kept(run: GridRun, kept: Settings) -> None:
-    """Raise if --set has changed what the grid sets: the run's name would not tell its value."""
+    """Raise if --set changes a value of the grid: the run's name would not tell it."""
     before, after = flat(kept), flat(run.settings)
     if changed := [key for key in before if before[key] != after.get(key)]:
         raise UserError(
@@ -203,7 +198,7 @@ def _with_dataset_of(base: Settings, layer: Settings) -> Settings:
 
 
 def _read_entries(values: Any, base: Any) -> dict[str, Settings]:
-    """What each entry of `runs` changes. A list names recipes; without `runs` there is the base alone."""
+    """The changes of each entry of `runs`. A list names recipes; without `runs` the base alone."""
     if values is None:
         values = {} if base is None else {Path(str(base)).stem: {}}
     if isinstance(values, list):
@@ -213,7 +208,7 @@ def _read_entries(values: Any, base: Any) -> dict[str, Settings]:
             raise UserError("two recipes in `runs` have one name. Write {NAME: {base: FILE}, OTHER: {base: FILE}}.")
     entries = _sections(values, "runs")
     if not entries:
-        raise UserError("the grid has no runs: give `base` a recipe and `runs` names with what each changes.")
+        raise UserError("the grid has no runs: give `base` a recipe and `runs` names with the changes of each.")
     for name, changes in entries.items():
         if base is None and "base" not in changes:
             raise UserError(f"runs.{name} has no recipe: give the grid a `base`, or the run one of its own.")
@@ -240,14 +235,12 @@ def read_scenario(text: str) -> Settings:
 
 
 def _require_known(names: Iterable[Any], valid: Iterable[Any], kind: str, hint: str = "") -> None:
-    """Raise unless all names are valid."""
     for name in names:
         if name not in valid:
             raise unknown(kind, name, map(str, valid), hint)
 
 
 def _sections(values: Any, where: str) -> dict[str, Settings]:
-    """Sections by their names."""
     for name in _section(values, where):
         if not isinstance(name, str):
             raise UserError(f'{where}: the name {name!r} is not text; write "{name}".')

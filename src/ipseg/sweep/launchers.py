@@ -50,7 +50,7 @@ def log_file(out: Path, name: str) -> Path:
 
 def python_command(arguments: Sequence[str], torchrun: Sequence[str] = ()) -> list[str]:
     """The command of a module in a process of its own, or in several started by torchrun with these options."""
-    # -P: not from the working directory, where a typer.py may lie. torchrun's children have it from the environment.
+    # -P: not from the working directory, where a typer.py may be. torchrun's children have it from the environment.
     launcher = ["-m", "torch.distributed.run", *torchrun] if torchrun else []
     return [sys.executable, "-P", *launcher, *arguments]
 
@@ -60,7 +60,6 @@ def torchrun_options(processes: int) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Variables that training processes need in addition to their machine's."""
     return {"PYTHONSAFEPATH": "1"} | own_code.environment()
 
 

@@ -1,4 +1,4 @@
-"""The runs of a grid: their recipes, what is finished, which are duplicates, and which share a base step."""
+"""The runs of a grid: recipes, progress, duplicates, and shared base steps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ STATES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
 
 @dataclass
 class PlannedRun:
-    """One run of a sweep."""
-
     run: GridRun
     recipe: Recipe
     folder: RunFolder
@@ -93,7 +91,7 @@ def _fingerprint(values: dict[str, Any]) -> str:
 
 
 def plan_table(plan: Sequence[PlannedRun]) -> Table:
-    """For `--dry-run`: every run, what it changes, its state, and which run trains its base step."""
+    """For `--dry-run`: every run, its changes, its state, and which run trains its base step."""
     table = plain_table("", ["run", "changes", "state", "base step"])
     producers: dict[str, str] = {}
     shared = Counter(run.base for run in plan)

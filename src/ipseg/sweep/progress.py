@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ipseg.errors import UserError
@@ -31,19 +33,15 @@ STATES: dict[State, tuple[str, str]] = {
 }
 """A sign and a style for each."""
 RELEVANCE = ("running", "failed", "stopped", "waiting", "finished")
-"""The order in which jobs are dropped from the end if not all fit."""
+"""If not all jobs fit into the table, the last of these are left out."""
 TAIL = 6
 """Lines of a failed run's log."""
-BAR = 12
-"""Characters of a full bar."""
 MARGIN = 9
 """Lines of the terminal that the table leaves free."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
-
     begun: bool = False
     finished: int = 0
     """Steps."""
@@ -54,31 +52,22 @@ class Progress:
 
 
 def read_progress(run: Path) -> Progress:
-    """How far a run is, from its folder."""
     folder = RunFolder(run)
-    finished, miou = folder.finished(), None
-    last = _last_iteration(run / "log.jsonl")
-    share = last["iteration"] / last["of"] if last.get("step") == finished else 0.0
+    finished, share, miou = folder.finished(), 0.0, None
+    with suppress(OSError):
+        with (run / "log.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 4096))
+            lines = file.read().splitlines()
+        for line in reversed(lines):  # the newest complete one: the run may be writing another
+            with suppress(ValueError):
+                last = parse_json(line)
+                if isinstance(last, dict) and "iteration" in last:
+                    share = last["iteration"] / last["of"] if last.get("step") == finished else 0.0
+                    break
     if finished:
         with suppress(UserError, OSError):  # an unreadable file must not end the other runs
             miou = folder.result(finished - 1).miou.get("all")
     return Progress(folder.begun, finished, share, miou)
-
-
-def _last_iteration(log: Path) -> dict[str, Any]:
-    """The newest complete line of training; a run may be writing one."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4096))
-            lines = file.read().splitlines()
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        with suppress(ValueError):
-            found = parse_json(line)
-            if isinstance(found, dict) and "iteration" in found:
-                return found
-    return {}
 
 
 def log_tail(log: Path) -> list[str]:
@@ -104,56 +93,36 @@ def progress_view(console: Console, *, quiet: bool = False) -> Iterator[Callable
         for job in jobs:
             now = (job.state, job.progress.finished)
             if printed.setdefault(job.name, ("waiting", job.progress.finished)) != now and not quiet:
-                console.print(job_line(job), soft_wrap=True)
+                reason = f" ({job.reason})" if job.reason else ""
+                measured = f", mIoU {percent(job.progress.miou)}" if job.progress.finished else ""
+                time = f", {timedelta(seconds=round(job.seconds))}" if job.seconds else ""
+                steps = f"step {job.progress.finished} of {job.steps}"
+                console.print(f"{job.name}: {job.state}{reason}, {steps}{measured}{time}", soft_wrap=True)
             printed[job.name] = now
 
     yield print_changes
 
 
-def job_line(job: Job) -> str:
-    """One job in a line of a log."""
-    steps = f"step {job.progress.finished} of {job.steps}"
-    measured = f", mIoU {percent(job.progress.miou)}" if job.progress.finished else ""
-    time = f", {duration(job.seconds)}" if job.seconds else ""
-    reason = f" ({job.reason})" if job.reason else ""
-    return f"{job.name}: {job.state}{reason}, {steps}{measured}{time}"
-
-
 def jobs_table(jobs: Sequence[Job], rows: int) -> RenderableType:
     """The table, with the most relevant jobs if not all fit, and a line that counts them."""
-    table = plain_table("", ["run", "", "steps"], ["mIoU", "time"])
+    table = plain_table("", ["run", "", ""], ["steps", "mIoU", "time"])
     for column in table.columns:
         column.no_wrap = True
     order = sorted(range(len(jobs)), key=lambda index: RELEVANCE.index(jobs[index].state))
     for index in sorted(order[: max(rows, 3)]):
-        job = jobs[index]
+        job, done = jobs[index], jobs[index].progress
         sign, style = STATES[job.state]
-        state = Text(f"{sign} {job.state} {job.reason}".rstrip(), style)
-        miou = percent(job.progress.miou) if job.progress.finished else ""
-        time = duration(job.seconds) if job.seconds else ""
-        table.add_row(Text(job.name, "dim" if job.state == "waiting" else ""), state, steps_bar(job), miou, time)
+        table.add_row(
+            Text(job.name, "dim" if job.state == "waiting" else ""),
+            Text(f"{sign} {job.state} {job.reason}".rstrip(), style),
+            ProgressBar(
+                job.steps, min(job.steps, done.finished + done.share), 12, complete_style=style, finished_style=style
+            ),
+            f"{done.finished}/{job.steps}",
+            percent(done.miou) if done.finished else "",
+            str(timedelta(seconds=round(job.seconds))) if job.seconds else "",
+        )
     counted = Counter(job.state for job in jobs)
     counts = [Text(f"{counted[state]} {state}", style) for state, (_, style) in STATES.items() if counted[state]]
     hint = Text("   Ctrl-C stops them all; nothing is lost", "dim")
     return Group(table, Text("  ") + Text(" · ", "dim").join(counts) + hint)
-
-
-def steps_bar(job: Job) -> Text:
-    """Finished steps, and the part of the current one."""
-    share = min(1.0, (job.progress.finished + job.progress.share) / job.steps)
-    full, (_, style) = round(BAR * share), STATES[job.state]
-    return Text.assemble(
-        ("━" * full, style), ("━" * (BAR - full), "bright_black"), (f" {job.progress.finished}/{job.steps}", "dim")
-    )
-
-
-def duration(seconds: float) -> str:
-    """A readable time.
-
-    >>> duration(42), duration(200), duration(3 * 3600 + 240)
-    ('42 s', '3 min 20 s', '3 h 4 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

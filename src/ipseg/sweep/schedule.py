@@ -17,8 +17,6 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 
 @dataclass
 class Job:
-    """One run and its state."""
-
     name: str
     base: str
     """Jobs of the same value share a base step."""

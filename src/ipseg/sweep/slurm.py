@@ -182,7 +182,7 @@ def sbatch_flags(options: Mapping[str, Any]) -> list[str]:
 
 
 def ask_slurm(*command: str) -> str:
-    """What a command of SLURM prints."""
+    """Run a command of SLURM and return its output."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
     except FileNotFoundError as error:
@@ -204,7 +204,6 @@ class Queue:
         self._jobs = set(ask_slurm("squeue", "--me", "--noheader", "--format=%i").split())
 
     def add(self, number: str) -> None:
-        """A job that was submitted just now."""
         self._jobs.add(number)
 
     def __contains__(self, number: str) -> bool:
@@ -216,8 +215,6 @@ class Queue:
 
 @dataclass
 class SlurmJob:
-    """A run as a job."""
-
     number: str
     exit_file: Path
     queue: Queue
