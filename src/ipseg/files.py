@@ -147,7 +147,8 @@ def require_output(out: Path, endings: Sequence[str], mark: bytes, option: str =
         head = file.read(HEAD)
     if head and mark not in head:
         raise UserError(
-            f"{option} {out} exists and is not an earlier output of this command, so it is not replaced. Choose another name."
+            f"{option} {out} exists and is not an earlier output of this command, so it is not replaced. "
+            "Choose another name."
         )
 
 
