@@ -210,7 +210,7 @@ def test_a_dry_run_prints_a_complete_recipe_and_the_steps_and_writes_nothing(rec
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("data={name: folder, path: gone}", "gone"),
         ("init=nowhere@0", "nowhere is not a run's folder"),
@@ -220,10 +220,10 @@ def test_a_dry_run_prints_a_complete_recipe_and_the_steps_and_writes_nothing(rec
         ("device=quantum", "quantum"),
     ],
 )
-def test_a_dry_run_of_what_cannot_start_prints_the_recipe_and_fails_with_the_reason(recipe_file, change, said):
+def test_a_dry_run_of_what_cannot_start_prints_the_recipe_and_fails_with_the_reason(recipe_file, change, message):
     result = call("train", recipe_file(), "--set", change, "--dry-run")
     assert result.exit_code == WRONG
-    assert said in result.stderr
+    assert message in result.stderr
     key = change.partition("=")[0].partition(".")[0]
     assert key in yaml.safe_load(result.stdout)
 
@@ -240,8 +240,8 @@ def test_a_dry_run_in_a_folder_that_cannot_be_used_fails_with_the_reason(recipe_
 def test_a_dry_run_knows_a_run_that_is_there_already(recipe_file, tiny_run):
     before = sorted(tiny_run.rglob("*"))
     assert "Resume it with --resume" in fails("train", tiny_run, "--dry-run")
-    said = fails("train", recipe_file(), "--out", tiny_run, "--set", "seed=7", "--resume", "--dry-run")
-    assert "holds a run of another recipe (seed was 0, is 7)" in said
+    message = fails("train", recipe_file(), "--out", tiny_run, "--set", "seed=7", "--resume", "--dry-run")
+    assert "holds a run of another recipe (seed was 0, is 7)" in message
     assert call("train", tiny_run, "--resume", "--dry-run").exit_code == 0
     assert sorted(tiny_run.rglob("*")) == before
 

@@ -51,8 +51,8 @@ def test_a_run_is_not_gone_on_with_through_a_link(stopped_run, outside, name, ta
     (stopped_run / name).parent.mkdir(exist_ok=True)
     (stopped_run / name).unlink(missing_ok=True)
     (stopped_run / name).symlink_to(outside / target)
-    told = fails("train", stopped_run, "--resume")
-    assert f"{name} is a link" in told
+    error = fails("train", stopped_run, "--resume")
+    assert f"{name} is a link" in error
     assert not (stopped_run / "step_01" / "step.json").exists()
 
 

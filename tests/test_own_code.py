@@ -202,10 +202,10 @@ def test_settings_that_came_after_a_run_have_their_defaults_in_a_comparison_also
 
 def test_code_that_ends_the_program_later_is_an_error_like_others(here):
     (here / "mine_quits.py").write_text(METHOD + "    def build(self, model, *, pretrained=True):\n        exit(0)\n")
-    told = fails(
+    error = fails(
         "train", "scenes_3-1_finetune", "--set", "method={name: mine_quits:Config}", "--out", "run", "--dry-run"
     )
-    assert "SystemExit: 0" in told
+    assert "SystemExit: 0" in error
 
 
 # ---- the installed command ------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (BOMB, r"line \d: more than 100,000 values, aliases followed"),
         (MERGED, "more than 100,000 values"),
@@ -50,13 +50,13 @@ MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]
     ],
     ids=range(19),
 )
-def test_yaml_that_would_break_its_readers_is_refused(text, said):
-    with pytest.raises(UserError, match=said):
+def test_yaml_that_would_break_its_readers_is_refused(text, message):
+    with pytest.raises(UserError, match=message):
         parse_yaml(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[" * 70 + "]" * 70, "nested deeper than 64"),
         ("[" * 100_000, "not JSON"),
@@ -70,8 +70,8 @@ def test_yaml_that_would_break_its_readers_is_refused(text, said):
     ],
     ids=range(9),
 )
-def test_json_that_would_break_its_readers_is_refused(text, said):
-    with pytest.raises(UserError, match=said):
+def test_json_that_would_break_its_readers_is_refused(text, message):
+    with pytest.raises(UserError, match=message):
         parse_json(text)
 
 

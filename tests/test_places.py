@@ -59,10 +59,10 @@ def doctor_meets(monkeypatch):
 )
 def test_a_place_that_cannot_be_used_is_named_with_what_to_do(doctor_meets, number, advice):
     doctor_meets(trouble(number, "/some/where"))
-    said = fails("doctor")
-    assert "/some/where" in said
-    assert advice in said
-    assert len(said.splitlines()) == 1
+    message = fails("doctor")
+    assert "/some/where" in message
+    assert advice in message
+    assert len(message.splitlines()) == 1
 
 
 def test_copying_onto_a_full_disk_names_what_was_written():
@@ -86,9 +86,9 @@ def test_a_full_disk_is_told_also_where_nobody_knows_the_file(doctor_meets):
 
 def test_the_advice_about_a_full_disk_fits_every_command(doctor_meets):
     doctor_meets(trouble(errno.ENOSPC, "x"))
-    said = fails("doctor")
-    assert "start the same command again" in said
-    assert said.endswith("(`train` and `extend`: with --resume).\n")  # the others have no such option
+    message = fails("doctor")
+    assert "start the same command again" in message
+    assert message.endswith("(`train` and `extend`: with --resume).\n")  # the others have no such option
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOENT])
@@ -121,8 +121,8 @@ def test_an_error_about_a_temporary_file_names_the_file_that_it_was_to_be(tmp_pa
 def test_no_command_ends_with_a_traceback_because_of_a_name(tiny_run, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (64, 64)).save("photo.png")
-    said = fails(*({"RUN": tiny_run, "IMAGE": "photo.png"}.get(word, word) for word in words))
-    assert "Choose a shorter name" in said or "a file and no folder" in said
+    message = fails(*({"RUN": tiny_run, "IMAGE": "photo.png"}.get(word, word) for word in words))
+    assert "Choose a shorter name" in message or "a file and no folder" in message
     assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
 
 

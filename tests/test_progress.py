@@ -19,7 +19,7 @@ def clock(monkeypatch):
     return now
 
 
-def shown(clock, *, seconds: float, terminal: bool, **options) -> str:
+def printed(clock, *, seconds: float, terminal: bool, **options) -> str:
     """What ten pieces of work, together so many seconds long, write."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
     with Meter("reading masks", 10, console=console, **options) as meter:
@@ -30,32 +30,32 @@ def shown(clock, *, seconds: float, terminal: bool, **options) -> str:
 
 
 def test_a_terminal_sees_a_bar_at_once(clock):
-    assert "reading masks" in shown(clock, seconds=0.1, terminal=True)
+    assert "reading masks" in printed(clock, seconds=0.1, terminal=True)
 
 
 def test_with_patience_only_a_job_that_takes_long_has_a_bar(clock):
-    assert shown(clock, seconds=1, terminal=True, patience=2) == ""
-    assert "reading masks" in shown(clock, seconds=10, terminal=True, patience=2)
+    assert printed(clock, seconds=1, terminal=True, patience=2) == ""
+    assert "reading masks" in printed(clock, seconds=10, terminal=True, patience=2)
 
 
 def test_elsewhere_a_line_is_written_now_and_then(clock):
-    lines = shown(clock, seconds=50, terminal=False, patience=2).splitlines()
+    lines = printed(clock, seconds=50, terminal=False, patience=2).splitlines()
     assert lines[0].startswith("reading masks: 2/10, 40 s left")
     assert len(lines) == 5
-    assert shown(clock, seconds=9, terminal=False, patience=2) == ""
+    assert printed(clock, seconds=9, terminal=False, patience=2) == ""
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_quiet_is_quiet(clock, terminal):
-    assert shown(clock, seconds=50, terminal=terminal, quiet=True) == ""
+    assert printed(clock, seconds=50, terminal=terminal, quiet=True) == ""
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_in_silence_nothing_speaks(clock, terminal):
     with silence(wanted=True), silence(wanted=False):
-        assert shown(clock, seconds=50, terminal=terminal) == ""
+        assert printed(clock, seconds=50, terminal=terminal) == ""
     with silence(wanted=False):
-        assert shown(clock, seconds=50, terminal=terminal)
+        assert printed(clock, seconds=50, terminal=terminal)
 
 
 def test_a_quiet_run_does_not_say_that_it_looks_at_masks(make_folder_data, tiny_settings, tmp_path, monkeypatch, capfd):

@@ -48,21 +48,21 @@ def hostile(make_folder_data, tiny_settings, tmp_path):
 
 def in_a_terminal(*words: object) -> tuple[int, str]:
     """Exit code and all output of the command in a pseudo terminal."""
-    ours, theirs = pty.openpty()
+    own, other = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT.parent), "TERM": "xterm", "COLUMNS": "200"}
     command = [sys.executable, "-P", "-m", "ipseg", *map(str, words)]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
+    with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as process:
+        os.close(other)
         output = b""
         while True:
             try:
-                piece = os.read(ours, 1 << 16)
+                piece = os.read(own, 1 << 16)
             except OSError:  # the last one has closed it
                 break
             if not piece:
                 break
             output += piece
-    os.close(ours)
+    os.close(own)
     return process.returncode, output.decode(errors="replace")
 
 

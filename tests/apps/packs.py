@@ -15,10 +15,10 @@ Change = Callable[[dict[str, bytes], dict[str, Any]], None]
 """Of a pack's files and its manifest."""
 
 
-def refused(path: Path, extended: Path, tmp_path: Path, said: str) -> None:
+def refused(path: Path, extended: Path, tmp_path: Path, message: str) -> None:
     """By name, without a trace on the disk, or of a folder that nobody will find there."""
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=said) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         apply_pack(path, extended / "base", tmp_path / "out")
     assert ".partial" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before

@@ -51,9 +51,9 @@ def test_a_file_of_another_size_than_listed_is_refused(extended, repack, tmp_pat
     refused(repack(lambda files, _: files.update({"step.json": b"{}"}), honest=False), extended, tmp_path, "size")
 
 
-@pytest.mark.parametrize(("version", "said"), [(99, "Update ipseg"), (None, "damaged"), ("1", "damaged")])
-def test_another_version_is_refused(extended, repack, tmp_path, version, said):
-    refused(repack(lambda _, manifest: manifest.update(version=version)), extended, tmp_path, said)
+@pytest.mark.parametrize(("version", "message"), [(99, "Update ipseg"), (None, "damaged"), ("1", "damaged")])
+def test_another_version_is_refused(extended, repack, tmp_path, version, message):
+    refused(repack(lambda _, manifest: manifest.update(version=version)), extended, tmp_path, message)
 
 
 def test_a_link_is_refused(extended, packed, tmp_path):

@@ -133,7 +133,7 @@ def test_a_damaged_file_in_a_pack_is_told_of_the_pack_without_advice_for_runs(ex
 def test_a_damaged_result_of_the_run_is_not_told_of_the_pack(extended, packed, tmp_path):
     base = shutil.copytree(extended / "base", tmp_path / "base")
     (base / "step_00" / "step.json").write_text("")
-    told = fails("apply", packed, base, "--out", tmp_path / "out")
-    assert str(base / "step_00" / "step.json") in told
-    assert packed.name not in told
+    error = fails("apply", packed, base, "--out", tmp_path / "out")
+    assert str(base / "step_00" / "step.json") in error
+    assert packed.name not in error
     assert list(tmp_path.iterdir()) == [base]

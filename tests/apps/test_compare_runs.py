@@ -33,7 +33,7 @@ def copies(tiny_run, tmp_path):
     return make
 
 
-def shown(tables) -> dict[str, list[tuple[str, int]]]:
+def printed(tables) -> dict[str, list[tuple[str, int]]]:
     return {table.title: [(row.label, len(row.runs)) for row in table.rows] for table in tables}
 
 
@@ -44,7 +44,7 @@ def test_runs_that_differ_in_seeds_alone_are_one_row(copies):
         copies("c", ["memory.size=3"], name="less"),
         copies("d", ["scenario.setting=disjoint"], setting="disjoint"),
     ]
-    assert shown(compare(paths)) == {
+    assert printed(compare(paths)) == {
         "scenes/2-1 overlap": [("ipseg", 2), ("less", 1)],
         "scenes/2-1 disjoint": [("ipseg", 1)],
     }
@@ -55,33 +55,33 @@ def test_a_run_from_before_a_setting_existed_is_in_the_row_of_those_with_its_def
     recipe = yaml.safe_load((old / "recipe.yaml").read_text())
     del recipe["method"]["head"]
     (old / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    (rows,) = shown(compare([old, new, foreign])).values()
+    (rows,) = printed(compare([old, new, foreign])).values()
     assert [count for _, count in rows] == [2, 1]
 
 
 def test_a_second_run_with_the_same_seed_is_no_second_seed(copies):
     paths = [copies("a", []), copies("again", []), copies("thrice", []), copies("b", ["seed=1"], seed=1)]
-    (rows,) = shown(compare(paths)).values()
+    (rows,) = printed(compare(paths)).values()
     assert rows == [("ipseg", 2), ("ipseg (again)", 1), ("ipseg (again 2)", 1)]
     other_images = copies("c", ["data.seed=1"])
-    assert shown(compare([paths[0], other_images])) == {"scenes/2-1 overlap": [("ipseg", 2)]}
+    assert printed(compare([paths[0], other_images])) == {"scenes/2-1 overlap": [("ipseg", 2)]}
 
 
 def test_a_path_is_a_run_its_results_or_a_folder_of_runs(copies, tmp_path):
     copies("sweep/runs/b", ["memory.size=3"], name="b")
     copies("sweep/runs/a", [], name="a")
     (tmp_path / "sweep" / "sweep.json").write_text(json.dumps({"runs": [{"name": "b"}, {"name": "a"}]}))
-    whole = shown(compare([tmp_path / "sweep"]))
+    whole = printed(compare([tmp_path / "sweep"]))
     assert whole == {"scenes/2-1 overlap": [("b", 1), ("a", 1)]}  # as the grid lists them
     parts = [tmp_path / "sweep" / "runs" / "b", tmp_path / "sweep" / "runs" / "a" / "results.json"]
-    assert shown(compare(parts)) == whole
-    assert shown(compare([*parts, tmp_path / "sweep"])) == whole  # none counts twice
+    assert printed(compare(parts)) == whole
+    assert printed(compare([*parts, tmp_path / "sweep"])) == whole  # none counts twice
 
 
 def test_a_folder_of_runs_and_sweeps_is_all_of_them(copies, tmp_path):
     copies("all/alone", [])
     copies("all/sweep/runs/less_2-1_s0", ["memory.size=3"], name="less")
-    assert shown(compare([tmp_path / "all"])) == {"scenes/2-1 overlap": [("ipseg", 1), ("less", 1)]}
+    assert printed(compare([tmp_path / "all"])) == {"scenes/2-1 overlap": [("ipseg", 1), ("less", 1)]}
 
 
 def test_runs_that_were_measured_on_held_out_images_stand_apart_with_their_own_bound(copies):
@@ -90,7 +90,7 @@ def test_runs_that_were_measured_on_held_out_images_stand_apart_with_their_own_b
     last = json.loads((copies("a", []) / "results.json").read_text())["steps"][-1]
     joint["steps"] = [last | {"step": 0, "new": [name for name in last["iou"] if name != "background"]}]
     paths = [copies("b", [], **joint), copies("c", changes, name="held"), copies("d", changes, **joint)]
-    assert shown(compare([*paths, paths[0].with_name("a")])) == {
+    assert printed(compare([*paths, paths[0].with_name("a")])) == {
         "scenes/2-1 overlap, measured on 25 % of the training images": [("held", 1), ("joint †", 1)],
         "scenes/2-1 overlap": [("ipseg", 1), ("joint †", 1)],
     }
@@ -100,7 +100,7 @@ def test_results_without_a_recipe_are_compared_by_what_they_know(copies, tmp_pat
     for index, size in enumerate((100, 100, 0)):
         folder = copies(str(index), [], seed=index, info={"steps": 3, "memory": size})
         (folder / "recipe.yaml").unlink()
-    rows = shown(compare([tmp_path / name for name in "012"]))["scenes/2-1 overlap"]
+    rows = printed(compare([tmp_path / name for name in "012"]))["scenes/2-1 overlap"]
     assert rows == [("ipseg [memory=100]", 2), ("ipseg [memory=0]", 1)]
 
 

@@ -226,9 +226,9 @@ def test_images_without_a_mask_are_counted_and_named(make_folder_data):
         save(root / "images" / f"{name}.jpg", 90)
     note = "images without a mask are left out: 4 (images/more.jpg, images/other/a.jpg, images/other/b.jpg and 1 more)"
     assert check(root, "folder")["notes"] == [note]
-    shown = call(root, "--format", "folder")
-    assert shown.exit_code == 0
-    assert "images without a mask are left out: 4" in shown.stdout
+    printed = call(root, "--format", "folder")
+    assert printed.exit_code == 0
+    assert "images without a mask are left out: 4" in printed.stdout
 
 
 def test_an_image_that_a_list_names_without_its_mask_is_missed_not_left_out(make_folder_data):
@@ -307,9 +307,9 @@ def test_a_wrong_tree_ends_with_2(tmp_path):
 
 
 def test_a_class_in_brackets_is_shown_as_it_is_written(make_folder_data):
-    shown = call(make_folder_data(classes=("[red]", "[/b] cow")), "--format", "folder", "--scenario", "folder/1-1")
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout.count("[red]") == shown.stdout.count("[/b] cow") == 2  # among the classes, and in a step
+    printed = call(make_folder_data(classes=("[red]", "[/b] cow")), "--format", "folder", "--scenario", "folder/1-1")
+    assert printed.exit_code == 0, printed.output
+    assert printed.stdout.count("[red]") == printed.stdout.count("[/b] cow") == 2  # among the classes, and in a step
 
 
 def test_a_setting_that_is_not_the_datas_is_refused(voc):

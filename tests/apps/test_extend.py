@@ -39,8 +39,8 @@ def test_the_new_run_knows_the_old_classes_and_the_new_one(extended):
 def test_the_old_steps_are_taken_over_bit_for_bit(extended):
     for step in range(2):
         for name in ("weights.safetensors", "step.json"):
-            ours, theirs = (extended / run / f"step_{step:02d}" / name for run in ("run", "base"))
-            assert ours.read_bytes() == theirs.read_bytes()
+            own, original = (extended / run / f"step_{step:02d}" / name for run in ("run", "base"))
+            assert own.read_bytes() == original.read_bytes()
     changed, _ = load_tensors(extended / "run" / "step_02" / "weights.safetensors", "w")
     assert not [name for name in changed if name.startswith(("encoder.", "temporary.0", "temporary.1"))]
 
@@ -85,11 +85,11 @@ def test_what_became_of_the_old_classes_is_written_and_said(extended):
     assert any("not annotated there" in line for line in extension_lines(report))
 
 
-@pytest.mark.parametrize(("kept", "said"), [(0.5, "50.0 % of their pixels kept;"), (None, "saw none of them;")])
-def test_a_share_of_no_pixels_is_said_in_words(extended, kept, said):
+@pytest.mark.parametrize(("kept", "message"), [(0.5, "50.0 % of their pixels kept;"), (None, "saw none of them;")])
+def test_a_share_of_no_pixels_is_said_in_words(extended, kept, message):
     report = json.loads((extended / "run" / "extend.json").read_text())
     report["memory"]["pixels_kept"] = kept
-    assert said in extension_lines(report)[1]
+    assert message in extension_lines(report)[1]
 
 
 def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(extended, make_folder_data, tmp_path):
@@ -99,8 +99,8 @@ def test_where_the_new_class_is_not_annotated_its_iou_is_that_of_the_new_data(ex
     report = extend(extended / "base", extended / "new", ["sheep"], tmp_path / "run", val=old, quiet=True)
     assert report["validation"]["new"] is None
     recorded = RunResult.read(tmp_path / "run" / "results.json").steps[2].iou["sheep"]
-    said = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation images of the new data"
-    assert extension_lines(report)[-1] == said
+    message = f"new classes: not annotated there; mIoU {percent(recorded)} on the validation images of the new data"
+    assert extension_lines(report)[-1] == message
 
 
 def test_the_mean_of_old_classes_is_over_what_is_measured():
@@ -138,19 +138,19 @@ def test_the_old_classes_of_the_new_run_can_be_measured_on_old_data(extended, ma
     result = evaluate_again(extended / "run", data=old, quiet=True)
     assert result.measured == {"background", "red", "green"}
     assert result.iou["sheep"] is None
-    told = call("evaluate", extended / "run", "--data", old)
-    assert told.exit_code == 0, told.output
-    assert "so not measured: sheep" in told.output
+    error = call("evaluate", extended / "run", "--data", old)
+    assert error.exit_code == 0, error.output
+    assert "so not measured: sheep" in error.output
 
 
 def test_an_old_step_none_of_whose_classes_the_new_data_annotates_is_not_measured(extended, tmp_path):
     new = shutil.copytree(extended / "new", tmp_path / "new")
     (new / "classes.txt").write_text("goat\nsheep\ncup\n")  # red has another name
-    told = call("evaluate", extended / "run", "--step", 1, "--set", f"data.path={new}")
-    assert told.exit_code == 2, told.output
-    assert "annotates none of the classes that step 1 knows (red, green)" in told.stderr
-    assert "--data FOLDER" in told.stderr
-    assert not told.stdout
+    error = call("evaluate", extended / "run", "--step", 1, "--set", f"data.path={new}")
+    assert error.exit_code == 2, error.output
+    assert "annotates none of the classes that step 1 knows (red, green)" in error.stderr
+    assert "--data FOLDER" in error.stderr
+    assert not error.stdout
 
 
 def as_voc(folder: Path, root: Path) -> Path:

@@ -48,11 +48,11 @@ def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(extended, tmp
     words = ["extend", tmp_path / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
     refused = call(*words, "--quiet")
     assert refused.exit_code == 2
-    said = " ".join(refused.stderr.split())
-    assert "has no memory after step 1" in said
-    assert "deleted, or left out of a pack" in said
-    assert "--no-memory" in said
-    assert "memory.store" not in said
+    message = " ".join(refused.stderr.split())
+    assert "has no memory after step 1" in message
+    assert "deleted, or left out of a pack" in message
+    assert "--no-memory" in message
+    assert "memory.store" not in message
     done = call(*words, "--quiet", "--no-memory")
     assert done.exit_code == 0, done.output
 
@@ -68,9 +68,9 @@ def test_a_memory_that_has_lost_a_map_can_be_left_too(extended, tmp_path):
     base = shutil.copytree(extended / "base", tmp_path / "base")
     lost = next((base / "step_01" / "memory" / "saliency").iterdir())
     lost.unlink()
-    told = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
-    assert lost.name in told
-    assert "--no-memory" in told
+    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    assert lost.name in error
+    assert "--no-memory" in error
     assert list(tmp_path.iterdir()) == [base]
 
 

@@ -42,9 +42,9 @@ def test_learning_that_was_stopped_goes_on_to_the_same_bits(extended, tmp_path, 
     assert "--resume" in call(*words).stderr
     resumed = call(*words, "--resume", "--quiet")
     assert resumed.exit_code == 0, resumed.output
-    ours, theirs = (load_tensors(root / "run/step_02/weights.safetensors", "w")[0] for root in (tmp_path, extended))
-    assert ours.keys() == theirs.keys()
-    assert all(ours[name].equal(theirs[name]) for name in ours)
+    own, original = (load_tensors(root / "run/step_02/weights.safetensors", "w")[0] for root in (tmp_path, extended))
+    assert own.keys() == original.keys()
+    assert all(own[name].equal(original[name]) for name in own)
     assert (tmp_path / "run" / "results.json").read_bytes() == (extended / "run" / "results.json").read_bytes()
 
 
@@ -73,10 +73,10 @@ def test_a_finished_run_is_not_said_to_have_learned_from_other_data(extended, tm
     done = shutil.copytree(extended / "run", tmp_path / "run")
     other = shutil.copytree(extended / "new", tmp_path / "other")
     words = ["extend", extended / "base", "--classes", "sheep", "--out", done, "--resume", "--quiet"]
-    told = fails(*words, "--data", other)
-    assert str(extended / "new") in told
-    assert "--val" in told
-    assert f"ipseg evaluate {done} --data" in " ".join(told.split())
+    error = fails(*words, "--data", other)
+    assert str(extended / "new") in error
+    assert "--val" in error
+    assert f"ipseg evaluate {done} --data" in " ".join(error.split())
     assert contents(done) == contents(extended / "run")
     (tmp_path / "link").symlink_to(extended / "new")
     again = call(*words, "--data", tmp_path / "link")
@@ -90,8 +90,8 @@ def test_a_finished_run_whose_data_has_other_classes_now_is_told_so(extended, tm
     recipe = done / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(extended / "new"), str(new)))
     (new / "classes.txt").write_text("goat\nsheep\nhorse\n")
-    told = fails("extend", extended / "base", "--data", new, "--classes", "sheep", "--out", done, "--resume")
-    assert "learned from data with the classes goat, sheep, red" in " ".join(told.split())
+    error = fails("extend", extended / "base", "--data", new, "--classes", "sheep", "--out", done, "--resume")
+    assert "learned from data with the classes goat, sheep, red" in " ".join(error.split())
     assert (done / "extend.json").read_bytes() == (extended / "run" / "extend.json").read_bytes()
 
 
@@ -109,7 +109,7 @@ def test_a_beginning_that_fails_leaves_nothing(extended, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("classes", "said"),
+    ("classes", "message"),
     [
         ("red", 'knows "red" already'),
         ("shep", "Did you mean sheep?"),
@@ -118,13 +118,13 @@ def test_a_beginning_that_fails_leaves_nothing(extended, tmp_path, monkeypatch):
         (",", "no class"),
     ],
 )
-def test_a_class_that_is_known_or_not_there_is_refused(extended, tmp_path, classes, said):
+def test_a_class_that_is_known_or_not_there_is_refused(extended, tmp_path, classes, message):
     before = contents(extended / "base")
     result = call(
         "extend", extended / "base", "--data", extended / "new", "--classes", classes, "--out", tmp_path / "run"
     )
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert "sheep" in result.stderr
     assert not (tmp_path / "run").exists()
     assert contents(extended / "base") == before
@@ -150,15 +150,15 @@ def test_what_the_old_steps_stand_on_may_not_change(extended, tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (["method.image_labels=full"], "method.image_labels=full"),
         (["training.graphs=true", "deterministic=true"], "training.graphs"),
         (["device=warp"], "warp"),
     ],
 )
-def test_settings_that_no_step_can_begin_with_leave_no_half_made_run(extended, tmp_path, changes, said):
-    with pytest.raises(UserError, match=said):
+def test_settings_that_no_step_can_begin_with_leave_no_half_made_run(extended, tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
         extend(extended / "base", extended / "new", ["sheep"], tmp_path / "run", assignments=changes)
     assert not list(tmp_path.iterdir())
 
@@ -168,8 +168,8 @@ def test_damaged_weights_of_the_base_are_named_before_anything_is_written(extend
     base = shutil.copytree(extended / "base", tmp_path / "base")
     weights = base / step / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
-    told = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
-    assert str(weights) in told
+    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    assert str(weights) in error
     assert list(tmp_path.iterdir()) == [base]
 
 
@@ -177,8 +177,8 @@ def test_damaged_weights_of_the_base_are_named_before_anything_is_written(extend
 def test_damaged_results_of_the_base_are_named_before_anything_is_written(extended, tmp_path, step):
     base = shutil.copytree(extended / "base", tmp_path / "base")
     (base / step / "step.json").write_text('{"version"')
-    told = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
-    assert str(base / step / "step.json") in told
+    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    assert str(base / step / "step.json") in error
     assert list(tmp_path.iterdir()) == [base]
 
 
@@ -190,10 +190,10 @@ def test_a_joint_run_learns_no_further_class_and_leaves_no_half_made_run(extende
     old = make_folder_data("old", classes=("red", "green"), count=6)
     run(make_recipe(settings | {"data": {"name": "folder", "path": str(old)}}), tmp_path / "base", quiet=True)
     before = sorted(tmp_path.iterdir())
-    told = fails(
+    error = fails(
         "extend", tmp_path / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"
     )
-    assert "method joint learns all classes at once" in told
+    assert "method joint learns all classes at once" in error
     assert sorted(tmp_path.iterdir()) == before
 
 

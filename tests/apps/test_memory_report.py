@@ -38,9 +38,9 @@ def test_names_alone_are_told_from_copies(tiny_run, extended):
 
 
 def test_the_command_prints_a_table_or_json(tiny_run):
-    shown = call("memory", tiny_run)
-    assert shown.exit_code == 0
-    assert all(word in shown.output for word in ("cow", "at one bit a pixel", "privacy:"))
+    printed = call("memory", tiny_run)
+    assert printed.exit_code == 0
+    assert all(word in printed.output for word in ("cow", "at one bit a pixel", "privacy:"))
     assert json.loads(call("memory", tiny_run, "--step", 0, "--json").output)["step"] == 0
 
 

@@ -29,10 +29,10 @@ pytestmark = pytest.mark.slow
 def test_the_upgraded_copy_predicts_what_the_new_run_predicts_bit_for_bit(extended, packed, tmp_path):
     shutil.copytree(extended / "base", tmp_path / "elsewhere")
     apply_pack(packed, tmp_path / "elsewhere", tmp_path / "upgraded")
-    ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(extended / "run")
-    assert ours.classes == theirs.classes
+    upgraded, original = ipseg.load(tmp_path / "upgraded"), ipseg.load(extended / "run")
+    assert upgraded.classes == original.classes
     for image in (extended / "new" / "images").iterdir():
-        one, other = ours.predict(image), theirs.predict(image)
+        one, other = upgraded.predict(image), original.predict(image)
         assert np.array_equal(one.scores, other.scores)
         assert one.posterior == other.posterior
 
@@ -44,11 +44,11 @@ def test_a_posterior_of_sums_learns_one_more_class_and_travels(extended, make_fo
     new = make_folder_data("new", classes=("goat", "sheep", "red"), count=9)
     extend(tmp_path / "base", new, ["sheep"], tmp_path / "run", quiet=True)
     apply_pack(pack(tmp_path / "run", 2, tmp_path / "sheep.zip").path, tmp_path / "base", tmp_path / "upgraded")
-    ours, theirs = ipseg.load(tmp_path / "upgraded"), ipseg.load(tmp_path / "run")
+    upgraded, original = ipseg.load(tmp_path / "upgraded"), ipseg.load(tmp_path / "run")
     for image in (new / "images").iterdir():
-        said = ours.predict(image)
-        assert np.array_equal(said.scores, theirs.predict(image).scores)
-        assert said.posterior.keys() == {"red", "green", "sheep"}
+        result = upgraded.predict(image)
+        assert np.array_equal(result.scores, original.predict(image).scores)
+        assert result.posterior.keys() == {"red", "green", "sheep"}
 
 
 def test_the_upgraded_copy_is_a_whole_run(extended, packed, tmp_path):
@@ -71,9 +71,9 @@ def test_the_upgraded_copy_is_a_whole_run(extended, packed, tmp_path):
 
 
 def test_the_size_is_said_and_the_pack_is_far_smaller_than_the_run(extended, tmp_path):
-    said = call("pack", extended / "run", "--step", 2, "--out", tmp_path / "a.zip")
-    assert said.exit_code == 0, said.output
-    assert "kB" in said.output or "MB" in said.output
+    message = call("pack", extended / "run", "--step", 2, "--out", tmp_path / "a.zip")
+    assert message.exit_code == 0, message.output
+    assert "kB" in message.output or "MB" in message.output
     base = (extended / "run" / "step_00" / "weights.safetensors").stat().st_size
     assert (tmp_path / "a.zip").stat().st_size < base / 10
 
@@ -114,11 +114,11 @@ def test_an_old_step_can_be_packed_too(extended, tmp_path):
     assert ipseg.load(tmp_path / "both").classes == ("background", "red", "green")
 
 
-@pytest.mark.parametrize(("step", "said"), [("0", "base itself"), ("7", "no step 7")])
-def test_a_step_that_upgrades_nothing_is_not_packed(extended, tmp_path, step, said):
+@pytest.mark.parametrize(("step", "message"), [("0", "base itself"), ("7", "no step 7")])
+def test_a_step_that_upgrades_nothing_is_not_packed(extended, tmp_path, step, message):
     result = call("pack", extended / "run", "--step", step, "--out", tmp_path / "a.zip")
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_pack_overwrites_nothing(extended, packed, tmp_path):
@@ -192,9 +192,9 @@ def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only
     if left is not None:
         lost.write_bytes(left)
     words = ["pack", tmp_path / "run", "--out", tmp_path / "out.zip"]
-    told = fails(*words)
-    assert lost.stem in told
-    assert "--no-memory" in told
+    error = fails(*words)
+    assert lost.stem in error
+    assert "--no-memory" in error
     assert not (tmp_path / "out.zip").exists()
     assert call(*words, "--no-memory").exit_code == 0
 
@@ -203,10 +203,10 @@ def test_a_run_whose_memory_cannot_be_replayed_is_packed_without_the_memory_only
 
 
 def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(extended, packed, tmp_path):
-    theirs = tmp_path / ".ipseg-mine.tmp"
+    foreign = tmp_path / ".ipseg-mine.tmp"
     other = tmp_path / ".ipseg-0123456789abcdef.tmp"
     dead, alive = tmp_path / ".ipseg-00000000000000aa.tmp", tmp_path / ".ipseg-00000000000000bb.tmp"
-    theirs.write_bytes(packed.read_bytes())
+    foreign.write_bytes(packed.read_bytes())
     other.write_text("of another command, which may still be writing")
     for path in (dead, alive):
         path.write_bytes(packed.read_bytes()[:1000])
@@ -214,7 +214,7 @@ def test_a_pack_removes_what_a_killed_one_left_and_nothing_else(extended, packed
     with alive.open("rb") as file:
         assert lock(file)
         pack(extended / "run", 2, tmp_path / "a.zip")
-        assert {path.name for path in tmp_path.iterdir()} == {"a.zip", theirs.name, other.name, alive.name}
+        assert {path.name for path in tmp_path.iterdir()} == {"a.zip", foreign.name, other.name, alive.name}
     pack(extended / "run", 2, tmp_path / "b.zip")
     assert not alive.exists()
 

@@ -156,8 +156,8 @@ def test_a_user_s_image_stays_in_a_folder_that_predict_has_written_to(tiny_run, 
     photos, mine = tmp_path / "photos", photograph(tmp_path / "photos" / "b.png", seed=1)
     before = mine.read_bytes()
     assert call("predict", tiny_run, photograph(photos / "a.jpg"), "--out", photos).exit_code == 0
-    said = fails("predict", tiny_run, photograph(tmp_path / "other" / "b.jpg"), "--out", photos)
-    assert f"{mine} is not of ipseg predict and would be overwritten" in said
+    message = fails("predict", tiny_run, photograph(tmp_path / "other" / "b.jpg"), "--out", photos)
+    assert f"{mine} is not of ipseg predict and would be overwritten" in message
     assert mine.read_bytes() == before
     assert written(photos) == {"a.jpg", "a.png", "a_overlay.png", "b.png", "classes.txt"}
 
@@ -183,8 +183,8 @@ def test_label_maps_keep_the_names_of_their_classes(tiny_run, tmp_path):
     a, b, out = photograph(tmp_path / "a.jpg"), photograph(tmp_path / "b.jpg"), tmp_path / "out"
     for step in (0, 2):  # more classes go on where the fewer ended
         assert call("predict", tiny_run, a, "--out", out, "--step", step).exit_code == 0
-    said = fails("predict", tiny_run, b, "--out", out, "--step", 0)
-    assert "is of a model with other classes: it lists 3 horse, and this one has no such label." in said
+    message = fails("predict", tiny_run, b, "--out", out, "--step", 0)
+    assert "is of a model with other classes: it lists 3 horse, and this one has no such label." in message
     (out / "classes.txt").write_text("0 background\n1 cow\n2 sheep\n")
     assert "it lists 2 sheep, and this one has 2 bus." in fails("predict", tiny_run, b, "--out", out)
     assert (out / "classes.txt").read_text() == "0 background\n1 cow\n2 sheep\n"
@@ -195,8 +195,8 @@ def test_a_method_without_a_map_of_unknown_objects_says_so_before_anything_is_wr
     settings = tiny_settings | {"method": {"name": "finetune"}, "scenario": {"name": "joint"}}
     ipseg.train(settings, tmp_path / "run", quiet=True)
     out = tmp_path / "out"
-    said = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", out, "--unknown")
-    assert "the run's method has no map of unknown objects" in said
+    message = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", out, "--unknown")
+    assert "the run's method has no map of unknown objects" in message
     assert not out.exists()
 
 
@@ -204,8 +204,8 @@ def test_a_method_without_a_map_of_unknown_objects_says_so_before_anything_is_wr
 def test_nothing_is_written_into_the_run(tiny_run, tmp_path, place):
     shutil.copytree(tiny_run, tmp_path / "run")
     before = written(tmp_path / "run")
-    said = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
-    assert "inside the run directory" in said
+    message = fails("predict", tmp_path / "run", photograph(tmp_path / "a.jpg"), "--out", tmp_path / "run" / place)
+    assert "inside the run directory" in message
     assert written(tmp_path / "run") == before
 
 
@@ -282,7 +282,7 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "error"),
     [
         (MemoryError(), "b.png needs more memory than there is"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "b.png needs more memory than there is"),
@@ -292,7 +292,7 @@ def test_a_damaged_weight_file_is_told(tiny_run, tmp_path):
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labeled(
-    tiny_run, tmp_path, monkeypatch, problem, told
+    tiny_run, tmp_path, monkeypatch, problem, error
 ):
     for name in "abc":
         photograph(tmp_path / "photos" / f"{name}.png")
@@ -306,9 +306,9 @@ def test_an_image_that_fails_in_any_way_is_listed_and_the_others_are_labeled(
 
     calls: list[object] = []
     monkeypatch.setattr(Model, "predict", failing)
-    said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
-    assert "1 of the images were not labeled:" in said
-    assert told in said
+    message = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert "1 of the images were not labeled:" in message
+    assert error in message
     assert {"a.png", "c.png"} <= written(tmp_path / "out")
     assert "b.png" not in written(tmp_path / "out")
 
@@ -394,8 +394,8 @@ def test_an_absurdly_large_image_is_refused_with_the_limit_and_the_next_is_label
     for name, size in {"a": (100, 100), "b": (40, 40)}.items():
         photograph(tmp_path / "photos" / f"{name}.png", size=size)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
-    said = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
-    assert "a.png is too large: at most 0 megapixels are read. Scale it down, or cut it up." in said
+    message = fails("predict", tiny_run, tmp_path / "photos", "--out", tmp_path / "out")
+    assert "a.png is too large: at most 0 megapixels are read. Scale it down, or cut it up." in message
     assert "b.png" in written(tmp_path / "out")
 
 
@@ -411,6 +411,6 @@ def test_an_image_that_pillow_warns_of_is_labeled_without_a_word_about_attacks(
 def test_scores_that_would_fill_the_memory_are_refused(tiny_run, tmp_path, monkeypatch):
     monkeypatch.setattr(predict_module, "SCORE_BYTES", 1000)
     photo = photograph(tmp_path / "photo.png")
-    said = fails("predict", tiny_run, photo, "--out", tmp_path / "out", "--probabilities")
-    assert "--probabilities: the scores of" in said
-    assert "Leave the option out" in said
+    message = fails("predict", tiny_run, photo, "--out", tmp_path / "out", "--probabilities")
+    assert "--probabilities: the scores of" in message
+    assert "Leave the option out" in message

@@ -67,8 +67,8 @@ def test_the_page_says_which_images_were_measured(whole, tiny_run, tmp_path):
     page = written([held_out], tmp_path, images=2)
     assert "held-out training" in page
     measured = make_recipe(yaml.safe_load(recipe.read_text())).splits().val
-    shown = re.findall(r"<h4>([^<]*)</h4>", page)
-    assert len(set(shown) & set(measured.names)) == 2, shown  # and they are what is looked at
+    printed = re.findall(r"<h4>([^<]*)</h4>", page)
+    assert len(set(printed) & set(measured.names)) == 2, printed  # and they are what is looked at
 
 
 def test_no_path_of_the_machine_is_on_the_page(whole, tiny_run):

@@ -63,17 +63,17 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
         assert begun.poll() is None, begun.communicate()
         time.sleep(0.01)
     begun.send_signal(signal.SIGINT)
-    _, said = begun.communicate()
-    assert begun.returncode == 130, said
-    assert "The same command goes on with them" in said
+    _, message = begun.communicate()
+    assert begun.returncode == 130, message
+    assert "The same command goes on with them" in message
     assert not (out / "runs" / "ipseg_2-1_s0" / "step_02").exists()
 
     again = sweep("--jobs", "2")
-    table, said = again.communicate()
-    assert again.returncode == 1, said
-    assert "wrong_2-1_s0 failed (exit code 2)" in said
-    assert "the loss is not finite" in said
-    assert "1 of 3 runs failed" in said
+    table, message = again.communicate()
+    assert again.returncode == 1, message
+    assert "wrong_2-1_s0 failed (exit code 2)" in message
+    assert "the loss is not finite" in message
+    assert "1 of 3 runs failed" in message
     assert "small memory" in table
     assert steps_learned(out / "runs" / "ipseg_2-1_s0") == {0, 1, 2}
     assert steps_learned(out / "runs" / "small-memory_2-1_s0") == {1, 2}
@@ -84,8 +84,8 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
     assert "| small memory |" in (out / "comparison.md").read_text()
 
     alone = sweep("--only", "small*")
-    table, said = alone.communicate()
-    assert alone.returncode == 0, said  # the one that fails was not asked for
+    table, message = alone.communicate()
+    assert alone.returncode == 0, message  # the one that fails was not asked for
     assert "ipseg" in table
 
     monkeypatch.chdir(tmp_path)

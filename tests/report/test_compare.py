@@ -40,11 +40,11 @@ def printed(found: list[ResultTable], width: int = 140) -> str:
 def test_seeds_are_one_row_with_mean_and_spread(entry):
     found = make_tables([entry(quality=0.5, seed=0), entry(quality=0.6, seed=1), entry("other", 0.4)])
     (table,) = found
-    ours, _ = table.rows
-    assert [run.result.seed for run in ours.runs] == [0, 1]
+    own, _ = table.rows
+    assert [run.result.seed for run in own.runs] == [0, 1]
     both = [run.result.final()["average"] for run in (entry(quality=0.5), entry(quality=0.6))]
-    assert ours.scores["average"].mean == pytest.approx(sum(both) / 2)
-    assert ours.scores["average"].std == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    assert own.scores["average"].mean == pytest.approx(sum(both) / 2)
+    assert own.scores["average"].std == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
     assert " ± " in rows(table)["ipseg"][2]
     assert "±" not in rows(table)["other"][2]
     assert any("standard deviation of n runs" in note for note in notes(found))

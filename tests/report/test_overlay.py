@@ -64,8 +64,8 @@ def test_a_legend_shows_every_color_below_an_image_of_any_size(size):
     entries = [(tuple(color), f"class {i} " + "x" * 3 * i) for i, color in enumerate(colors(30).tolist())]
     sheet = with_legend(Image.new("RGB", size, "white"), entries)
     assert sheet.width >= 320
-    shown = {color for _, color in sheet.getcolors(sheet.width * sheet.height) or []}
-    assert {color for color, _ in entries} <= shown
+    printed = {color for _, color in sheet.getcolors(sheet.width * sheet.height) or []}
+    assert {color for color, _ in entries} <= printed
 
 
 def test_a_legend_without_entries_adds_nothing():

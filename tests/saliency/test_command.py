@@ -150,8 +150,8 @@ def test_a_part_of_a_tree_where_maps_would_lie_among_images_is_found_too(bare, t
         (ade / kind).mkdir(parents=True)
         for part in ("training", "validation"):
             shutil.copytree(bare / own, ade / kind / part)
-    said = fails(ade, "--format", "ade", "--fallback", "--out", ade / "images")
-    assert f"the data has its own files in {ade / 'images' / 'training'}" in said
+    message = fails(ade, "--format", "ade", "--fallback", "--out", ade / "images")
+    assert f"the data has its own files in {ade / 'images' / 'training'}" in message
     assert call(ade, "--format", "ade", "--fallback", "--out", ade / "maps").exit_code == 0
 
 
@@ -182,10 +182,10 @@ def test_data_that_must_not_be_written_is_answered_with_another_place(bare, monk
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"), [("auto", "computed while reading, without a model"), ("all", "everything is salient")]
+    ("setting", "message"), [("auto", "computed while reading, without a model"), ("all", "everything is salient")]
 )
-def test_a_dry_run_says_where_saliency_comes_from(bare, tiny_settings, setting, said):
+def test_a_dry_run_says_where_saliency_comes_from(bare, tiny_settings, setting, message):
     data = {"name": "folder", "path": str(bare), "saliency": setting}
     method = {"name": "ipseg", "variant": "official"}
     plan = describe_plan(make_recipe(tiny_settings | {"data": data, "method": method}), bare / "run")[0]
-    assert f"# Saliency: {said}" in plan
+    assert f"# Saliency: {message}" in plan

@@ -47,8 +47,8 @@ def test_a_run_that_a_person_can_mend_says_how_in_one_sentence(recipe, tmp_path)
     (tmp_path / "one" / "something").touch()  # not a run's folder
     log, process = begin(tmp_path, recipe, recipe.data.build())
     assert end_of(process) == WRONG
-    (said,) = log.read_text().splitlines()
-    assert said.startswith(f"ipseg: {tmp_path / 'one'} exists and is not a run's folder. Choose another")
+    (message,) = log.read_text().splitlines()
+    assert message.startswith(f"ipseg: {tmp_path / 'one'} exists and is not a run's folder. Choose another")
 
 
 def test_a_run_that_breaks_leaves_its_traceback_in_its_log(recipe, tmp_path):

@@ -1,4 +1,4 @@
-"""What a grid's file means, and what is said when it is wrong."""
+"""The meaning of a grid's file, and its errors."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ def test_the_folder_of_another_grid_is_refused_unless_nothing_of_it_is_lost(grid
     other = grid.with_name("other.yaml")
     other.write_text("base: tiny.yaml\nruns: {finetune: {method: {name: finetune}}}\n")
     (tmp_path / "out").mkdir()
-    told = json.dumps({"version": 1, "grid": str(other), "runs": [{"name": "finetune_2-1_s0"}]})
-    (tmp_path / "out" / "sweep.json").write_text(told)
+    error = json.dumps({"version": 1, "grid": str(other), "runs": [{"name": "finetune_2-1_s0"}]})
+    (tmp_path / "out" / "sweep.json").write_text(error)
     with pytest.raises(UserError, match=r"sweep of another grid, .*other.yaml, .*finetune_2-1_s0, for example"):
         Sweep(grid, tmp_path / "out")
-    assert (tmp_path / "out" / "sweep.json").read_text() == told
+    assert (tmp_path / "out" / "sweep.json").read_text() == error
     assert Sweep(other, tmp_path / "out").plan
     shutil.copy(other, grid)  # the same runs in a file elsewhere
     assert Sweep(grid, tmp_path / "out").plan

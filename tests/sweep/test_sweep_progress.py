@@ -45,14 +45,14 @@ def jobs(*states: str) -> list[Job]:
 
 def test_where_there_is_no_terminal_each_change_is_a_line():
     console = Console(file=io.StringIO(), force_terminal=False)
-    shown = jobs("waiting", "running")
+    printed = jobs("waiting", "running")
     with progress_view(console) as show:
-        show(shown)
-        show(shown)
-        shown[1].progress, shown[1].seconds = Progress(begun=True, finished=2, miou=0.5), 62
-        show(shown)
-        shown[1].state, shown[1].reason = "failed", "exit code 2"
-        show(shown)
+        show(printed)
+        show(printed)
+        printed[1].progress, printed[1].seconds = Progress(begun=True, finished=2, miou=0.5), 62
+        show(printed)
+        printed[1].state, printed[1].reason = "failed", "exit code 2"
+        show(printed)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "run1: running, step 0 of 4",
         "run1: running, step 2 of 4, mIoU 50.0, 0:01:02",
