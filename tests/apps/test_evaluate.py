@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from commands import call
+from commands import call, fails
 from ipseg.apps.evaluate import evaluate_again
 from ipseg.data.scenes.dataset import ScenesConfig
 from ipseg.errors import UserError
@@ -220,3 +220,8 @@ def test_missing_data_shows_the_expected_tree(tiny_run, tmp_path):
     result = call("evaluate", tiny_run, "--data", tmp_path / "gone")
     assert result.exit_code == 2
     assert "classes.txt" in result.stderr
+
+
+def test_the_device_is_an_option(tiny_run):
+    assert call("evaluate", tiny_run, "--device", "cpu", "--json").exit_code == 0
+    assert "quantum" in fails("evaluate", tiny_run, "--device", "quantum")

@@ -308,7 +308,7 @@ def test_a_class_that_no_validation_image_shows_is_not_called_learned(extended, 
     assert "trained and not measured: sheep; no validation image shows it" in done.stdout
     assert "measure sheep on images that show it: ipseg evaluate" in done.stdout
     assert "learned: sheep" not in done.stdout
-    assert "hand it on" not in done.stdout
+    assert "share it" not in done.stdout
 
 
 def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_handed_on(extended, tmp_path, monkeypatch):
@@ -327,5 +327,5 @@ def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_hande
     assert done.exit_code == 1, done.output
     assert "not learned: sheep, with an IoU below" in done.stderr
     assert "learned: sheep" not in done.stdout
-    assert "hand it on" not in done.output
+    assert "share it" not in done.output
     assert json.loads((tmp_path / "run" / "extend.json").read_text())["not_learned"] == ["sheep"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipseg.evaluation.results import RunResult, StepResult
-from ipseg.report.compare import ResultTable, Run, make_tables
+from ipseg.report.compare import ComparedRun, ResultTable, make_tables
 from ipseg.report.page import Gallery, GalleryImage
 
 STEPS = (("person", "car", "<b>dog</b>"), ("cat",), ("bus", "sofa"))
@@ -55,7 +55,9 @@ def table_of() -> TableOf:
         runs = []
         for result in results:
             bound = result.name == "joint"
-            runs.append(Run(result=result, group=result.name, bound=bound, compared_in=STEPS if bound else None))
+            runs.append(
+                ComparedRun(result=result, group=result.name, bound=bound, compared_in=STEPS if bound else None)
+            )
         (table,) = make_tables(runs)
         return table
 

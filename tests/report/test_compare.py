@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ipseg.report.compare import ResultTable, Run, make_tables, notes
+from ipseg.report.compare import ComparedRun, ResultTable, make_tables, notes
 from ipseg.report.formats import as_json, class_table, latex, markdown, rich_tables, steps_table, to_csv
 
 
 @pytest.fixture
 def entry(make_run):
-    def make(name: str = "ipseg", quality: float = 0.6, *, group: str = "", **fields) -> Run:
+    def make(name: str = "ipseg", quality: float = 0.6, *, group: str = "", **fields) -> ComparedRun:
         known = {key: fields.pop(key) for key in ("settings", "bound", "paper") if key in fields}
         run = make_run(name, quality, **fields)
-        return Run(result=run, group=group or name, **known)
+        return ComparedRun(result=run, group=group or name, **known)
 
     return make
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ipseg.errors import UserError
-from ipseg.report.compare import Run, make_tables
+from ipseg.report.compare import ComparedRun, make_tables
 from ipseg.report.page import Chapter, Gallery, GalleryImage, differing_settings, expected, render
 
 SECTIONS = ["Results", "Class IoU", "Confusions", "Predictions", "Settings that differ", "Not shown"]
@@ -45,7 +45,7 @@ def with_everything(run, **settings):
     matrix = {name: {name: 60, names[i - 1]: 40} for i, name in enumerate(names)}
     accuracy = {"all": {"posterior": 0.5, "pixel": 0.25, "both": 0.5}}
     steps = [replace(step, image_accuracy=accuracy, confusion=matrix) for step in run.steps]
-    return Run(result=replace(run, steps=tuple(steps)), group=run.name, settings=settings)
+    return ComparedRun(result=replace(run, steps=tuple(steps)), group=run.name, settings=settings)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def page(chapter) -> str:
 
 def alone(make_run, *results, **fields) -> str:
     """A page of results without anything beside them."""
-    runs = [Run(result=result, group=result.name) for result in results]
+    runs = [ComparedRun(result=result, group=result.name) for result in results]
     return render("t", [Chapter(table=table, **fields) for table in make_tables(runs)], {})
 
 

@@ -16,7 +16,7 @@ from ipseg.evaluation.results import RunResult
 from ipseg.files import read_plain
 from ipseg.methods.registry import METHODS
 from ipseg.parsing import MOST_JSON, parse_json
-from ipseg.report.compare import ResultTable, Run, Setup, make_tables
+from ipseg.report.compare import ComparedRun, ResultTable, Setup, make_tables
 from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
 from ipseg.training.recipe import RUNTIME, make_recipe
@@ -56,7 +56,7 @@ def find_results(path: Path) -> list[Path]:
     return files
 
 
-def read_run(file: Path) -> Run:
+def read_run(file: Path) -> ComparedRun:
     """A results.json and the recipe beside it, if there is one."""
     try:
         result = RunResult.read(file)
@@ -71,7 +71,7 @@ def read_run(file: Path) -> Run:
     except (KeyError, TypeError, AttributeError):  # its recipe lacks sections, or has values in their places
         paper = None
     alike = [result.method, result.scenario, result.setting, result.oracle, "" if settings else result.name]
-    return Run(
+    return ComparedRun(
         result=result,
         group=json.dumps([alike, sorted(known.items())], default=str),
         settings=known,
@@ -81,7 +81,7 @@ def read_run(file: Path) -> Run:
     )
 
 
-def separate_repeats(runs: Sequence[Run]) -> list[Run]:
+def separate_repeats(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     """A finished run with the settings and seeds of another, such as a copy, is no further seed of its row."""
     often: Counter[tuple[str, int, str]] = Counter()
     separate = []
@@ -127,14 +127,14 @@ def paper_number(recipe: Settings, result: RunResult) -> float | None:
     return main[0].value if main else None
 
 
-def with_bounds(runs: Sequence[Run]) -> list[Run]:
+def with_bounds(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     """List joint training in the table of every setup with the same classes of the same data, grouped as that one.
 
     Not in those of extended runs: they are measured on other images.
     """
     joint = [run for run in runs if run.result.complete and run.result.scenario.endswith("/joint") and run.result.steps]
     rest = [run for run in runs if run not in joint]
-    setups: dict[Setup, Run] = {}
+    setups: dict[Setup, ComparedRun] = {}
     for run in rest:
         if run.result.complete and run.result.steps and not run.result.extended:
             setups.setdefault(run.setup, run)

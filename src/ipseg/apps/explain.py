@@ -29,7 +29,7 @@ Scores = dict[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Sample:
+class InputImage:
     """The image to explain. Label maps are made of ground truth, in the data set's values, and saliency."""
 
     name: str
@@ -46,7 +46,7 @@ def explain(path: Path, image: str, *, step: int | None = None, device: str = "a
         raise UserError(f"explain visualizes IPSeg; {path} is a run of the method {run.recipe.method.name}.")
     chosen = run.step(step)
     if Path(image).is_file():
-        sample = Sample(Path(image).name, as_array(image))
+        sample = InputImage(Path(image).name, as_array(image))
     else:
         sample = find_sample(run.recipe.splits(), image)
     model = run.model(chosen.index, device)
@@ -79,7 +79,7 @@ def explain(path: Path, image: str, *, step: int | None = None, device: str = "a
     )
 
 
-def find_sample(splits: DatasetSplits, name: str) -> Sample:
+def find_sample(splits: DatasetSplits, name: str) -> InputImage:
     """An image of the run's data: train/NAME, val/NAME, or NAME, which is looked for in val first."""
     split, _, rest = name.partition("/")
     candidates = [("val", name), ("train", name)]
@@ -91,14 +91,14 @@ def find_sample(splits: DatasetSplits, name: str) -> Sample:
             index = list(images.names).index(wanted)
             image, mask, saliency = images.image(index), images.mask(index), images.saliency(index)
             require_same_size(f"{key}/{wanted}", image=image.shape, mask=mask.shape, saliency_map=saliency.shape)
-            return Sample(f"{key}/{wanted}", image, mask, saliency)
+            return InputImage(f"{key}/{wanted}", image, mask, saliency)
     raise UserError(
         f'no image "{name}": it is no file, and no name in the run\'s data, such as val/{splits.val.names[0]}.'
     )
 
 
 def label_panels(
-    sample: Sample, config: IPSegConfig | IPSegLDAConfig, model: Model, teacher: Model | None
+    sample: InputImage, config: IPSegConfig | IPSegLDAConfig, model: Model, teacher: Model | None
 ) -> tuple[list[Panel], list[Panel]]:
     """The inputs of a step (ground truth, saliency, the teacher's labels) and the label maps made of them (Eq. 5)."""
     assert sample.saliency is not None

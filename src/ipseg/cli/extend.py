@@ -66,7 +66,7 @@ def extend(
     if unknown := report["not_measured"]:
         cli.echo(f"measure {', '.join(unknown)} on images that show it: ipseg evaluate {quoted(out)} --data FOLDER")
     else:
-        cli.echo(f"hand it on: ipseg pack {quoted(out)}")
+        cli.echo(f"share it: ipseg pack {quoted(out)}")
 
 
 @app.command(epilog=cli.example("ipseg pack runs/mine-sheep --out sheep.zip"))

@@ -65,7 +65,7 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ComparedRun:
     result: RunResult
     group: str
     """Runs of one group differ only in their seeds."""
@@ -108,7 +108,7 @@ class TableRow:
     """Mean and standard deviation over the runs of one group, or one unfinished run."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[ComparedRun, ...]
     state: str = ""
     """How far an unfinished run is; it has no numbers."""
 
@@ -207,10 +207,10 @@ class ResultTable:
         return row.label in scores and len(scores) > 1 and scores[row.label] == best(scores.values())
 
 
-def make_tables(runs: Sequence[Run]) -> list[ResultTable]:
+def make_tables(runs: Sequence[ComparedRun]) -> list[ResultTable]:
     """A table for every setup, in order of appearance; an unfinished run joins the longest that it may become."""
     setups = [run.setup for run in runs]
-    members: dict[Setup, list[Run]] = {}
+    members: dict[Setup, list[ComparedRun]] = {}
     for run, own in zip(runs, setups, strict=True):
         known = [own] if run.result.complete else [own, *(setup for setup in setups if setup.continues(own))]
         members.setdefault(max(known, key=lambda setup: len(setup.steps)), []).append(run)
@@ -223,7 +223,7 @@ def make_tables(runs: Sequence[Run]) -> list[ResultTable]:
     return tables
 
 
-def _make_rows(runs: Sequence[Run]) -> list[TableRow]:
+def _make_rows(runs: Sequence[ComparedRun]) -> list[TableRow]:
     names, groups = _group_names(runs), dict.fromkeys(run.group for run in runs if run.result.complete)
     rows = [
         TableRow(name=names[group], runs=tuple(run for run in runs if run.group == group and run.result.complete))
@@ -242,14 +242,14 @@ def _make_rows(runs: Sequence[Run]) -> list[TableRow]:
     return rows
 
 
-def _group_names(runs: Sequence[Run]) -> dict[str, str]:
+def _group_names(runs: Sequence[ComparedRun]) -> dict[str, str]:
     """The name of each group's first run; groups of one name also list the settings that distinguish them."""
     firsts = {run.group: run for run in reversed(runs)}
     names = {}
     for group, first in firsts.items():
         namesakes = [run for run in firsts.values() if run.result.name == first.result.name]
 
-        def kinds(keys: Sequence[str], among: Sequence[Run] = namesakes) -> int:
+        def kinds(keys: Sequence[str], among: Sequence[ComparedRun] = namesakes) -> int:
             """How many of them the keys tell apart; of a lone results.json no setting is known."""
             having = [run for run in among if all(key in run.settings for key in keys)]
             return len({tuple(str(run.settings[key]) for key in keys) for run in having})

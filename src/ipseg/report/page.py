@@ -26,7 +26,7 @@ LARGEST, SMALLEST = 480, 320
 """Sides of images on the page: larger ones are scaled down, smaller ones enlarged so that outlines stay thin."""
 MOST_CLASSES = 24
 """Of a confusion matrix that can be read."""
-READINGS = {"posterior": "the image posterior", "pixel": "the pixels", "both": "the final prediction"}
+READING_NAMES = {"posterior": "the image posterior", "pixel": "the pixels", "both": "the final prediction"}
 """How an image's set of classes may be predicted."""
 
 Labels = NDArray[np.integer]
@@ -92,7 +92,7 @@ def _chapter(chapter: Chapter) -> dict[str, Any]:
     names = list(chapter.gallery.names) or list(steps[-1].iou)
     predictions = [image.predictions for image in chapter.gallery.images]
     accuracy = []
-    for reading, name in READINGS.items():
+    for reading, name in READING_NAMES.items():
 
         def value(step: StepResult, reading: str = reading) -> float | None:
             return (step.image_accuracy or {}).get("all", {}).get(reading)

@@ -24,7 +24,7 @@ from ipseg.training.base_step import base_step
 from ipseg.training.folder import RunFolder
 from ipseg.training.recipe import RUNTIME, Recipe, make_recipe
 
-STATES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
+STATE_STYLES = {"finished": "green", "begun": "yellow", "waiting": "dim"}
 
 
 @dataclass
@@ -103,7 +103,7 @@ def plan_table(plan: Sequence[PlannedRun]) -> Table:
         base = f"of {producers[run.base]}"
         if producers[run.base] == run.name:
             base = "learned here" if shared[run.base] == 1 else f"learned here, shared by {shared[run.base]}"
-        table.add_row(run.name, Text(changes, style="dim"), Text(state, STATES[run.state]), Text(base, "dim"))
+        table.add_row(run.name, Text(changes, style="dim"), Text(state, STATE_STYLES[run.state]), Text(base, "dim"))
     table.caption = Text(summary(plan), style="dim")
     return table
 
