@@ -70,9 +70,9 @@ def test_claims_on_photographs_have_three_seeds():
     assert {run for run, count in seeds.items() if count == 3} == claimed
 
 
-def test_rates_are_three_a_method_and_chosen_on_other_images():
-    tried = Counter(make_recipe(run.settings).method.name for run in runs("scenes-rates"))
-    assert set(tried.values()) == {3}
+def test_rates_are_at_least_three_a_method_and_chosen_on_other_images():
+    tried = Counter(run.entry for run in runs("scenes-rates"))
+    assert min(tried.values()) >= 3  # more where the best of three was at an edge
     shown = {run.seed for run in runs("scenes")}
     assert not shown & {run.seed for study in ("scenes-rates", "scenes-variants", "demo-rates") for run in runs(study)}
     for study in ("animals-rates", "animals-short"):
@@ -103,6 +103,10 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         ("ade", "ssul"): {(100, 24, "warm_poly", 0.05)},
         ("ade", "mib"): {(60, 24, "poly", 0.01)},
         ("ade", "bam"): {(100, 8, "warm_poly", 0.01)},
+        ("ade", "mib_awt"): {(60, 24, "poly", 0.02)},
+        ("voc", "sdr"): {(30, 8, "poly", 0.01)},
+        ("voc", "plop_nest"): {(30, 24, "poly", 0.02)},
+        ("ade", "plop_nest"): {(60, 24, "poly", 0.02)},
     }
 
 

@@ -40,6 +40,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ipseg_official_no_posterior": {"name": "ipseg", "variant": "official", "image_posterior": False},
     "ipseg_official_no_decoupling": {"name": "ipseg", "variant": "official", "decoupling": False},
     "ipseg_small_heads": {"name": "ipseg", "head": "small"},
+    "mib_ewf": {"name": "mib", "fuse": "endpoints", "freeze_old_classifiers": True},
+    "plop_ewf": {"name": "plop", "fuse": "endpoints", "freeze_old_classifiers": True},
     "plop_official": {"name": "plop", "variant": "official"},
 }
 CASES: dict[str, dict[str, Any]] = {name: {"name": name} for name in METHODS} | VARIANTS

@@ -34,8 +34,16 @@ CPU = torch.device("cpu")
 MODEL = ModelConfig(backbone=BackboneConfig(name="test_resnet"), width=8, posterior_width=16, rates=(1, 2))
 SPLITS = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
 
-every_method = pytest.mark.parametrize("name", sorted(METHODS))
-every_incremental = pytest.mark.parametrize("name", sorted(METHODS.keys() - {"joint"}))
+PLUGGED_IN: dict[str, dict[str, Any]] = {
+    "mib_ewf": {"name": "mib", "fuse": "endpoints", "freeze_old_classifiers": True},
+    "plop_ewf": {"name": "plop", "fuse": "endpoints", "freeze_old_classifiers": True},
+}
+"""Published systems that are settings of another."""
+BACKGROUND_SHARED = {"mib", "mib_ewf", "plop", "plop_ewf", "plop_m"}
+"""New classes start as background."""
+
+every_method = pytest.mark.parametrize("name", sorted({*METHODS, *PLUGGED_IN}))
+every_incremental = pytest.mark.parametrize("name", sorted({*METHODS, *PLUGGED_IN} - {"joint"}))
 
 
 def scenario_of(name: str) -> Scenario:
@@ -43,10 +51,15 @@ def scenario_of(name: str) -> Scenario:
     return ScenarioConfig(name="joint" if name == "joint" else "1-2").build("scenes", SPLITS.classes)
 
 
+def named(name: str) -> dict[str, Any]:
+    """Settings of a method, or of a system that is plugged into one."""
+    return PLUGGED_IN.get(name, {"name": name})
+
+
 def build(name: str, steps: int = 1, seed: int = 0) -> Method:
     """A method on a small network, in the last of so many steps."""
     torch.manual_seed(seed)
-    method = method_config({"name": name}).build(MODEL)
+    method = method_config(named(name)).build(MODEL)
     for step in scenario_of(name).steps[:steps]:
         method.begin_step(step)
     return method
@@ -77,7 +90,7 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
         config, steps, labels = (
             MemoryConfig(size=6),
             scenario_of(name).steps,
-            method_config({"name": name}).replayed_labels,
+            method_config(named(name)).replayed_labels,
         )
         folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
         if not folder.exists():
@@ -221,9 +234,9 @@ def test_a_new_step_does_not_change_what_the_old_model_says_until_it_learns(name
         assert torch.allclose(after[:, 1:2], before[:, 1:2], atol=1e-6)
         assert (after[:, :1] <= before[:, :1] + 1e-6).all()
         return
-    ratio = (after[:, :1] if name in ("mib", "plop", "plop_m") else after[:, :2]) / after[:, 1:2]
+    ratio = (after[:, :1] if name in BACKGROUND_SHARED else after[:, :2]) / after[:, 1:2]
     start = before[:, : ratio.shape[1]] / before[:, 1:2]
-    share = 3 if name in ("mib", "plop", "plop_m") else 1  # two new classes take their parts of the background
+    share = 3 if name in BACKGROUND_SHARED else 1  # two new classes take their parts of the background
     assert torch.allclose(ratio * share, start, rtol=1e-3)
 
 
@@ -250,7 +263,7 @@ def settings(name: str) -> dict[str, Any]:
         "data": {"name": "scenes", "size": [64, 64], "classes": 3, "train": 18, "val": 2},
         "scenario": {"name": "joint" if joint else "2-1"},
         "model": {"backbone": {"name": "test_resnet"}, "width": 8, "posterior_width": 16, "rates": [1]},
-        "method": {"name": name},
+        "method": named(name),
         "memory": {"size": 4},
         "training": {
             "epochs": 1,

@@ -16,7 +16,6 @@ from ipseg.methods.losses import pixel_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
-from ipseg.scenario import Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +42,9 @@ class MibConfig(SoftmaxConfig):
 class Mib(SoftmaxMethod[MibConfig]):
     """Unbiased cross-entropy, unbiased distillation, and new classes that start as background."""
 
-    def begin_step(self, step: Step) -> None:
+    def init_new_classifier(self) -> None:
         """New classes take an equal share of the background's probability."""
-        super().begin_step(step)
-        if self.teacher is not None:
-            self.network.init_from_background()
+        self.network.init_from_background()
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Plain cross-entropy in the base step, then both in the light of what background means."""

@@ -85,12 +85,15 @@ class Plop(SoftmaxMethod[PlopConfig]):
         """(old classes,): the entropy below which the old model's label counts. `prepare` finds them anew each time."""
 
     def begin_step(self, step: Step) -> None:
-        """New classes start as background, as in MiB. Until `prepare` every label of the old model counts."""
+        """Until `prepare` every label of the old model counts."""
         super().begin_step(step)
         if self.teacher is not None:
-            self.network.init_from_background()
             device = next(self.network.parameters()).device
             self.thresholds = torch.ones(1 + len(step.old), device=device)
+
+    def init_new_classifier(self) -> None:
+        """New classes start as background, as in MiB."""
+        self.network.init_from_background()
 
     @torch.no_grad()
     def prepare(self, batches: Iterable[StepBatch]) -> None:
@@ -117,7 +120,13 @@ class Plop(SoftmaxMethod[PlopConfig]):
         before = self.teacher_outputs(crops)
         targets, nu = pseudo_labels(labels, before.upsampled(), self.thresholds)
         segmentation = weighted_ce(output.upsampled(), targets, nu, labels != IGNORE)
-        return {"segmentation": segmentation, "pod": self._pod(output, before, crops.boxes)}
+        return {"segmentation": segmentation, **self.distillation_losses(output, before, crops.boxes, labels)}
+
+    def distillation_losses(
+        self, output: SoftmaxOutput, before: SoftmaxOutput, boxes: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
+        """What keeps old classes beside pseudo-labels; before: the teacher's outputs."""
+        return {"pod": self._pod(output, before, boxes)}
 
     def _pod(self, new: SoftmaxOutput, old: SoftmaxOutput, boxes: Tensor) -> Tensor:
         """The mean over stages, decoder and logits, each with its weight; heavier the more there is to keep."""

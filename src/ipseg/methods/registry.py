@@ -9,6 +9,7 @@ from typing import Any
 
 from ipseg.config import build, find_class
 from ipseg.errors import UserError
+from ipseg.methods.awt import MibAwtConfig
 from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
 from ipseg.methods.dkd import DkdConfig, DkdMConfig
@@ -18,7 +19,10 @@ from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.ipseg_lda import IPSegLDAConfig
 from ipseg.methods.lwf import LwfConfig, LwfMcConfig
 from ipseg.methods.mib import MibConfig
+from ipseg.methods.nest import MibNestConfig, PlopNestConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
+from ipseg.methods.reminder import ReminderConfig
+from ipseg.methods.sdr import SdrConfig
 from ipseg.methods.ssul import SsulConfig, SsulMConfig
 
 METHODS: dict[str, type[MethodConfig]] = {
@@ -30,8 +34,13 @@ METHODS: dict[str, type[MethodConfig]] = {
     "lwf_mc": LwfMcConfig,
     "ilt": IltConfig,
     "mib": MibConfig,
+    "mib_awt": MibAwtConfig,
     "plop": PlopConfig,
     "plop_m": PlopMConfig,
+    "mib_nest": MibNestConfig,
+    "plop_nest": PlopNestConfig,
+    "reminder": ReminderConfig,
+    "sdr": SdrConfig,
     "ssul": SsulConfig,
     "ssul_m": SsulMConfig,
     "bam": BamConfig,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
 
@@ -12,9 +13,10 @@ from ipseg.config import scoped
 from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.base import Method, ParameterGroup, Prediction
+from ipseg.methods.ewf import fuse_weights, new_share
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.models.cuda_graphs import run
-from ipseg.models.freezing import frozen_copy, set_mode, trainable
+from ipseg.models.freezing import freeze, frozen_copy, set_mode, trainable
 from ipseg.models.network import ModelConfig
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
 from ipseg.scenario import Step
@@ -33,6 +35,12 @@ class SoftmaxConfig(ReplayConfig):
 
     later_lr: float = scoped(0.1, "later")
     """After the base step everything learns at this multiple of the rate (MiB: 0.01, then 0.001)."""
+
+    freeze_old_classifiers: bool = scoped(False, "later")
+    """Classifiers of earlier steps, the background's too, learn no more (EWF; PLOP+NeST on VOC)."""
+
+    fuse: Literal["none", "endpoints"] = scoped("none", "later")
+    """endpoints (EWF): after a step the weights are a mean of those before and after it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,6 +76,18 @@ class SoftmaxMethod(Method, Generic[Config]):
         super().begin_step(step)
         self.teacher = frozen_copy(self.network) if step.index > 0 else None
         self.network.add_step(len(step.new) + (self.background and step.index == 0))
+        if self.teacher is not None:
+            self.init_new_classifier()
+            for old in self.network.classifiers[:-1] if self.config.freeze_old_classifiers else ():
+                freeze(old)
+
+    def init_new_classifier(self) -> None:
+        """Give the new classes their first weights; by default they stay as they were drawn."""
+
+    def end_step(self, _batches: Iterable[StepBatch]) -> None:
+        """EWF's mean of the weights, if wanted."""
+        if self.teacher is not None and self.config.fuse == "endpoints":
+            fuse_weights(self.network, self.teacher, new_share(len(self.step.new), len(self.step.seen)))
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The backbone and the rest, both slower after the base step; what a method has frozen is left out."""

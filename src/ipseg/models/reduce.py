@@ -23,6 +23,16 @@ def all_reduce_sum(value: Tensor) -> Tensor:
     return total
 
 
+def all_reduce_max(value: Tensor) -> Tensor:
+    """The largest over all processes; its gradient goes to those that have it."""
+    if world_size() == 1:
+        return value
+    largest = value.detach().clone()
+    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+    own = value == largest
+    return all_reduce_sum(value.where(own, 0)) / all_reduce_sum(own.to(value.dtype))
+
+
 class _Sum(torch.autograd.Function):
     """The sum over all processes; so is its gradient, for each one's sum is in the losses of all."""
 

@@ -49,6 +49,11 @@ class SoftmaxNetwork(nn.Module):
         classifier = nn.Conv2d(self.width, outputs, 1)
         self.classifiers.append(classifier.to(next(self.encoder.parameters()).device))
 
+    def rows(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Of every step's classifier the weights, (outputs, width), and the biases; the background is the first row."""
+        parameters = list(self.classifiers.parameters())
+        return [weight.flatten(1) for weight in parameters[::2]], list(parameters[1::2])
+
     @torch.no_grad()
     def init_from_background(self) -> None:
         """Let the newest classes start as the background, which shares its probability with them evenly (MiB).
@@ -56,14 +61,10 @@ class SoftmaxNetwork(nn.Module):
         They have the background's weights, and they and it the background's bias less log(|new| + 1). The other
         classes' probabilities stay as they were, so the old model and the new one begin by agreeing.
         """
-        first, new = self.classifiers[0], self.classifiers[-1]
-        assert isinstance(first, nn.Conv2d)
-        assert isinstance(new, nn.Conv2d)
-        assert first.bias is not None
-        assert new.bias is not None
-        new.weight.copy_(first.weight[:1].expand_as(new.weight))
-        first.bias[0] -= math.log(new.out_channels + 1)
-        new.bias.copy_(first.bias[0])
+        weights, biases = self.rows()
+        weights[-1].copy_(weights[0][:1].expand_as(weights[-1]))
+        biases[0][0] -= math.log(len(biases[-1]) + 1)
+        biases[-1].copy_(biases[0][0])
 
     def forward(self, images: Tensor, boxes: Tensor | None = None) -> SoftmaxOutput:
         """images: (B, 3, H, W) in 0-1, any size. boxes: where the images lie; by default they fill the canvas."""

@@ -18,6 +18,8 @@ BACKBONES = {"resnet101.": "resnet-101", "swin_base_patch4_window12_384.": "swin
 """timm's names and the paper's."""
 MEMORY = {"voc": 100, "ade": 300}
 """The paper's |M|."""
+PROTOTYPES = {"adapter", "sdr"}
+"""Listed as replay methods, but they store prototypes and no image."""
 VARIED = {
     "image_posterior": True,
     "decoupling": True,
@@ -126,7 +128,7 @@ def _same_settings(number: Number, recipe: Mapping[str, Any]) -> bool:
     own = {f"method.{key}": method.get(key, value) for key, value in VARIED.items()}
     own |= {"memory.size": recipe["memory"]["size"] if replays else 0}
     usual = {f"method.{key}": value for key, value in VARIED.items()}
-    usual["memory.size"] = MEMORY[number.data] if number.memory == "yes" else 0
+    usual["memory.size"] = MEMORY[number.data] if number.memory == "yes" and number.method not in PROTOTYPES else 0
     changed = dict(change.split("=") for change in number.changes.split())
     papers = usual | {key: yaml.safe_load(text) for key, text in changed.items()}
     # Decoupling has large heads (section 3.4). The paper does not state the heads of its ablation without it.
