@@ -42,6 +42,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "ipseg_small_heads": {"name": "ipseg", "head": "small"},
     "mib_ewf": {"name": "mib", "fuse": "endpoints", "freeze_old_classifiers": True},
     "plop_ewf": {"name": "plop", "fuse": "endpoints", "freeze_old_classifiers": True},
+    "plop_ucb": {"name": "plop", "pixel_weights": "ucb"},
+    "ssul_ucb": {"name": "ssul", "pixel_weights": "ucb"},
     "plop_official": {"name": "plop", "variant": "official"},
 }
 CASES: dict[str, dict[str, Any]] = {name: {"name": name} for name in METHODS} | VARIANTS

@@ -37,9 +37,11 @@ SPLITS = ScenesConfig(classes=5, size=(64, 64), train=20, val=3, seed=3).build()
 PLUGGED_IN: dict[str, dict[str, Any]] = {
     "mib_ewf": {"name": "mib", "fuse": "endpoints", "freeze_old_classifiers": True},
     "plop_ewf": {"name": "plop", "fuse": "endpoints", "freeze_old_classifiers": True},
+    "plop_ucb": {"name": "plop", "pixel_weights": "ucb"},
+    "ssul_ucb": {"name": "ssul", "pixel_weights": "ucb"},
 }
 """Published systems that are settings of another."""
-BACKGROUND_SHARED = {"mib", "mib_ewf", "plop", "plop_ewf", "plop_m"}
+BACKGROUND_SHARED = {"mib", "mib_ewf", "plop", "plop_ewf", "plop_m", "plop_ucb", "reminder"}
 """New classes start as background."""
 
 every_method = pytest.mark.parametrize("name", sorted({*METHODS, *PLUGGED_IN}))

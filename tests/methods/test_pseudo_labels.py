@@ -86,7 +86,7 @@ def test_an_image_without_background_counts_in_full():
 def test_the_cross_entropy_is_weighed_by_image_and_unsure_pixels_dilute_it():
     made = logits([0.5, 0.5], [0.2, 0.8]).expand(2, -1, -1, -1)
     taught = torch.tensor([[[0, 255]], [[0, 1]]])
-    loss = weighted_ce(made, taught, torch.tensor([0.5, 1.0]), torch.ones(2, 1, 2, dtype=torch.bool))
+    loss = weighted_ce(made, taught, torch.tensor([0.5, 1.0])[:, None, None], torch.ones(2, 1, 2, dtype=torch.bool))
     assert loss.item() == pytest.approx(-(0.5 * log(0.5) + log(0.5) + log(0.8)) / 4)
-    nothing = weighted_ce(made, torch.full((2, 1, 2), 255), torch.ones(2), torch.zeros(2, 1, 2, dtype=torch.bool))
+    nothing = weighted_ce(made, torch.full((2, 1, 2), 255), torch.ones(2, 1, 1), torch.zeros(2, 1, 2, dtype=torch.bool))
     assert nothing.item() == 0

@@ -11,22 +11,23 @@ from ipseg.models.reduce import all_reduce_sum, world_size
 from ipseg.scenario import IGNORE
 
 
-def pixel_bce(logits: Tensor, labels: Tensor) -> Tensor:
+def pixel_bce(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Eq. 6: binary cross-entropy of every channel against one-hot labels.
 
     Summed over channels, averaged over counted pixels: over one-hot targets that is sum_c softplus(x_c) - x_label. Zero
-    where no pixel counts.
+    where no pixel counts. weights: (B, H, W), of every pixel's loss.
     """
-    loss, counted = _summed_bce(logits, labels)
+    loss, counted = _summed_bce(logits, labels, weights)
     return loss / global_count(counted)
 
 
 @compilable
-def _summed_bce(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _summed_bce(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     counted = labels != IGNORE
     channels = torch.arange(logits.shape[1], device=labels.device)[:, None, None]
     loss = (F.softplus(logits) - logits * (labels[:, None] == channels)).sum(1)
-    return (loss * counted).sum(), counted.sum()
+    each = loss * counted if weights is None else loss * counted * weights
+    return each.sum(), counted.sum()
 
 
 def image_bce(logits: Tensor, labels: Tensor) -> Tensor:

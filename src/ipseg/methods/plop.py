@@ -17,6 +17,7 @@ from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.losses import pixel_ce
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy, pseudo_labels, weighted_ce
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
+from ipseg.methods.ucb import PixelWeights
 from ipseg.models.boxes import touched
 from ipseg.models.network import ModelConfig
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
@@ -44,6 +45,9 @@ class PlopConfig(SoftmaxConfig):
     variant: Literal["paper", "official"] = scoped("paper", "later")
     """Below which entropy a pseudo-label counts. paper: the median of its class. official: what the authors' code
     computes instead; most labels are below it (docs/fidelity.md)."""
+
+    pixel_weights: Literal["none", "ucb"] = scoped("none", "later")
+    """ucb: in the cross-entropy pixels weigh by the old model's certainty and by the rarity of their class."""
 
     least_threshold: float = scoped(0.001, "later")
     """A pseudo-label of less entropy (0 to 1) always counts, however low its class's threshold is (the code's)."""
@@ -83,6 +87,8 @@ class Plop(SoftmaxMethod[PlopConfig]):
         super().__init__(config, network)
         self.thresholds = torch.ones(0)
         """(old classes,): the entropy below which the old model's label counts. `prepare` finds them anew each time."""
+        self.pixel_weights: PixelWeights | None = None
+        """UCB's, if wanted; a part of the network while a step trains."""
 
     def begin_step(self, step: Step) -> None:
         """Until `prepare` every label of the old model counts."""
@@ -110,6 +116,16 @@ class Plop(SoftmaxMethod[PlopConfig]):
             entropies.add(logits.argmax(1)[unlabeled], entropy(logits)[unlabeled] / divisor)
         found = entropies.official_thresholds() if official else entropies.medians()
         self.thresholds = divisor * found.clamp(min=self.config.least_threshold)
+        if self.config.pixel_weights == "ucb":
+            self.pixel_weights = PixelWeights(self.step, self.thresholds.device, least_certain=0.8, scaled=True)
+            self.network.add_module("pixel_weights", self.pixel_weights)
+
+    def end_step(self, batches: Iterable[StepBatch]) -> None:
+        """What only training needs is removed."""
+        super().end_step(batches)
+        if self.pixel_weights is not None:
+            del self.network.pixel_weights
+            self.pixel_weights = None
 
     def loss(self, batch: StepBatch) -> Mapping[str, Tensor]:
         """Cross-entropy on labels and pseudo-labels, and local POD."""
@@ -119,7 +135,10 @@ class Plop(SoftmaxMethod[PlopConfig]):
             return {"segmentation": pixel_ce(output.upsampled(), labels)}
         before = self.teacher_outputs(crops)
         targets, nu = pseudo_labels(labels, before.upsampled(), self.thresholds)
-        segmentation = weighted_ce(output.upsampled(), targets, nu, labels != IGNORE)
+        counted, weights = labels != IGNORE, nu[:, None, None]
+        if self.pixel_weights is not None:
+            weights = weights * self.pixel_weights(targets, before.upsampled(), counted)
+        segmentation = weighted_ce(output.upsampled(), targets, weights, counted)
         return {"segmentation": segmentation, **self.distillation_losses(output, before, crops.boxes, labels)}
 
     def distillation_losses(

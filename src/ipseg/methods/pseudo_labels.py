@@ -79,7 +79,7 @@ def pseudo_labels(labels: Tensor, old: Tensor, thresholds: Tensor) -> tuple[Tens
 
 
 def weighted_ce(logits: Tensor, targets: Tensor, weights: Tensor, counted: Tensor) -> Tensor:
-    """PLOP's cross-entropy, each image's times its weight. Uncertain pixels have no loss but count in the mean."""
+    """Cross-entropy times weights, (B, 1, 1) or (B, H, W). Uncertain pixels have no loss but count in PLOP's mean."""
     sure = targets != IGNORE
     chosen = logits.float().log_softmax(1).gather(1, targets.where(sure, 0)[:, None])[:, 0]
-    return -(chosen.where(sure, 0) * weights[:, None, None]).sum() / global_count(counted.sum())
+    return -(chosen.where(sure, 0) * weights).sum() / global_count(counted.sum())

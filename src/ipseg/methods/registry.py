@@ -12,6 +12,7 @@ from ipseg.errors import UserError
 from ipseg.methods.awt import MibAwtConfig
 from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
+from ipseg.methods.dft import DftConfig
 from ipseg.methods.dkd import DkdConfig, DkdMConfig
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
 from ipseg.methods.ilt import IltConfig
@@ -41,6 +42,7 @@ METHODS: dict[str, type[MethodConfig]] = {
     "plop_nest": PlopNestConfig,
     "reminder": ReminderConfig,
     "sdr": SdrConfig,
+    "dft": DftConfig,
     "ssul": SsulConfig,
     "ssul_m": SsulMConfig,
     "bam": BamConfig,

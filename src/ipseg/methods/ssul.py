@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,12 +16,13 @@ from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.labels import confident_old_classes, coupled_labels
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
+from ipseg.methods.ucb import PixelWeights
 from ipseg.models.cuda_graphs import run
 from ipseg.models.features import Features
 from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, trainable
 from ipseg.models.heads import PURE_BACKGROUND, UNKNOWN
 from ipseg.models.network import Encoder, ModelConfig, Network, large_heads, logits_of, small_heads
-from ipseg.scenario import Step
+from ipseg.scenario import IGNORE, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,9 @@ class SsulConfig(ReplayConfig):
 
     unknown_lr: float = scoped(1.0, "later")
     """After the base step the head of the unknown class learns at this multiple of the rate (the code's)."""
+
+    pixel_weights: Literal["none", "ucb"] = scoped("none", "later")
+    """ucb: in the loss pixels weigh by the old model's certainty and by the rarity of their class."""
 
     background_lr: float = scoped(1e-4, "later")
     """The same for the head of the background (the code's)."""
@@ -85,6 +89,9 @@ class Ssul(Method):
         self.teacher: list[nn.Module] | None = None
         """The heads of unknown and background of f_{t-1}; all else of it is the network's, for it is frozen."""
 
+        self.pixel_weights: PixelWeights | None = None
+        """UCB's, if wanted; a part of the network while a step trains."""
+
     # ---- the life of a step -------------------------------------------------------------------------------------
 
     def begin_step(self, step: Step) -> None:
@@ -97,6 +104,19 @@ class Ssul(Method):
             head.init_from(network.permanent, [UNKNOWN] * len(step.new))
             network.freeze_previous()
             freeze_norms(network)
+
+    def prepare(self, _batches: Iterable[StepBatch]) -> None:
+        """UCB's weights have a state."""
+        if self.config.pixel_weights == "ucb" and self.teacher is not None:
+            device = self.network.permanent.classifier.weight.device
+            self.pixel_weights = PixelWeights(self.step, device, least_certain=0.5, scaled=False)
+            self.network.add_module("pixel_weights", self.pixel_weights)
+
+    def end_step(self, _batches: Iterable[StepBatch]) -> None:
+        """What only training needs is removed."""
+        if self.pixel_weights is not None:
+            del self.network.pixel_weights
+            self.pixel_weights = None
 
     def train_mode(self) -> None:
         """After the base step batch statistics stay as they are, everywhere."""
@@ -130,16 +150,20 @@ class Ssul(Method):
         *old, new = (logits_of(head, features) for head in network.temporary)
         persistent = [logits_of(head, features) for head in network.persistent_heads()]
         labels = labels_to_learn(batch, self.config.replayed_labels)
-        targets = coupled_labels(labels, self._old_classes(features, old, labels), crops.salient)
-        return {"segmentation": pixel_bce(torch.cat([*persistent, *old, new], dim=1), targets)}
+        before, weights = self._teacher_logits(features, old), None
+        known = torch.zeros_like(labels) if before is None else confident_old_classes(before, self.config.confidence)
+        targets = coupled_labels(labels, known, crops.salient)
+        if before is not None and self.pixel_weights is not None:
+            kinds = (targets - 1).clamp(min=0).where(targets != IGNORE, IGNORE)  # the unknown counts as background
+            weights = self.pixel_weights(kinds, before, labels != IGNORE)
+        return {"segmentation": pixel_bce(torch.cat([*persistent, *old, new], dim=1), targets, weights)}
 
     @torch.no_grad()
-    def _old_classes(self, features: Features, old: Sequence[Tensor], like: Tensor) -> Tensor:
-        """(B, H, W): the old class that the teacher is sure of; 0 elsewhere, and everywhere in the base step."""
+    def _teacher_logits(self, features: Features, old: Sequence[Tensor]) -> Tensor | None:
+        """Of unknown, background and old classes; none in the base step."""
         if self.teacher is None:
-            return torch.zeros_like(like)
-        persistent = [logits_of(head, features) for head in self.teacher]
-        return confident_old_classes(torch.cat([*persistent, *old], dim=1), self.config.confidence)
+            return None
+        return torch.cat([*(logits_of(head, features) for head in self.teacher), *old], dim=1)
 
     # ---- inference ----------------------------------------------------------------------------------------------
 
