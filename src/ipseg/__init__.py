@@ -16,12 +16,13 @@ from ipseg.errors import UserError
 from ipseg.own_code import code_allowed
 
 if TYPE_CHECKING:  # torch is imported when it is needed, so that `import ipseg` and `ipseg --help` are quick
+    from ipseg.apps.export import Check
     from ipseg.apps.model import Model
     from ipseg.evaluation.results import RunResult
     from ipseg.training.recipe import Recipe
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "__version__", "extend", "load", "train"]
+__all__ = ["UserError", "__version__", "export", "extend", "load", "train"]
 
 
 def train(
@@ -99,6 +100,25 @@ def load(
 
     with code_allowed(wanted=allow_code):
         return Run.open(run, _changes(set)).model(step, device)
+
+
+def export(
+    run: Path | str,
+    out: Path | str,
+    *,
+    step: int | None = None,
+    size: tuple[int, int] | None = None,
+    allow_code: bool = False,
+) -> list[Check]:
+    """Write the model of a run to an ONNX file, and compare it with torch on images of several sizes.
+
+    The file takes (height, width, 3) uint8 RGB and gives `labels` and `scores` of that size. size: the only height and
+    width that it takes; any by default, which Swin cannot. allow_code: see `load`.
+    """
+    from ipseg.apps.export import export as write
+
+    with code_allowed(wanted=allow_code):
+        return write(run, Path(out), step, size)
 
 
 def _changes(given: Sequence[str], device: str | None = None) -> list[str]:

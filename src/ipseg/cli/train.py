@@ -125,6 +125,31 @@ def predict(
         raise typer.Exit(WRONG)
 
 
+@app.command(
+    epilog=cli.example("ipseg export runs/mine model.onnx", "ipseg export runs/swin model.onnx --size 512x512")
+)
+def export(
+    run: cli.Run,
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The ONNX file to write.")],
+    *,
+    step: cli.StepOf = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="HxW", help="The only size of images that it takes, as for Swin.")
+    ] = None,
+    _allow_code: cli.AllowCode = False,
+) -> None:
+    """Export a model to ONNX, and check that its labels agree with torch's."""
+    from ipseg.apps import export as exporting
+
+    checks = exporting.export(run, out, step, None if size is None else exporting.parse_size(size))
+    for check in checks:
+        cli.echo(
+            f"{check.size[0]:>4} x {check.size[1]:<4} {check.agreement:.3%} of the labels as with torch, "
+            f"scores within {check.difference:.1e}"
+        )
+    cli.echo(f"exported: {out}")
+
+
 @app.command(epilog=cli.example("ipseg explain runs/mine val/000003 --step 1 --out why.png"))
 def explain(
     run: cli.Run,

@@ -20,7 +20,7 @@ ROUNDING = 1e-4
 def full_boxes(images: Tensor) -> Tensor:
     """Boxes of images that fill their canvas."""
     height, width = images.shape[-2:]
-    edges = [torch.full((), float(edge), device=images.device) for edge in (0, 0, height, width)]
+    edges = [torch.full((), edge, dtype=torch.float32, device=images.device) for edge in (0, 0, height, width)]
     return torch.stack(edges).expand(len(images), 4)  # made on the device: a CUDA graph can record that
 
 
