@@ -96,7 +96,7 @@ def main() -> None:
         image = joined(splits, tuple(given.size))
         results, seconds = [], []
         for most in (image.size, 0):
-            app.WHOLE, started = most, time.process_time()
+            app.MAX_PIXELS, started = most, time.process_time()
             results.append(model.predict(image, unknown=False))
             seconds.append(time.process_time() - started)
         whole, tiled = results

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import fails
-from ipseg.config import MOST_YAML, parse_yaml
+from ipseg.config import MAX_YAML_BYTES, parse_yaml
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
 from ipseg.scenario import ScenarioConfig
@@ -34,7 +34,7 @@ MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]
         ("a: &a {b: {c: *a}}", "line 1: this section contains itself"),
         ("a: " + 70 * "[" + 70 * "]", "nested deeper than 64"),
         ("a: " + 5000 * "[", "recursion"),
-        ("- x\n" * (MOST_YAML // 4 + 1), "at most 262,144 are read"),
+        ("- x\n" * (MAX_YAML_BYTES // 4 + 1), "at most 262,144 are read"),
         ("a: 1" + 400 * "0", "a number of 1329 bits"),
         ("a: 0x" + 100_000 * "f", "a number of 400000 bits"),
         ("a: -9223372036854775809", "a number of 64 bits"),

@@ -19,16 +19,16 @@ import yaml
 from ipseg.errors import UserError, unknown
 from ipseg.files import missing, read_plain
 from ipseg.own_code import load_class
-from ipseg.parsing import DEEPEST, require_size, require_sound
+from ipseg.parsing import MAX_DEPTH, require_size, require_sound
 
 T = TypeVar("T")
 Settings = dict[str, Any]
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 """A number that YAML 1.1 reads as text: 1e-3."""
-MOST_YAML = 1 << 18
+MAX_YAML_BYTES = 1 << 18
 """Bytes. The largest shipped recipe has 10 kB; PyYAML reads some 100 kB a second."""
-MOST_NODES = 100_000
+MAX_YAML_NODES = 100_000
 """Values and sections of a YAML file, with the repetitions of its aliases."""
 _NOT_YAML = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """Exceptions of PyYAML: its own, and others for an impossible date, `!!bool maybe` and a set that is a list."""
@@ -36,11 +36,11 @@ _MERGE = "tag:yaml.org,2002:merge"
 """The key `<<`, which includes another section, under the section's own keys."""
 
 Scope = Literal["fixed", "step", "later", "inference", "runtime", "place"]
-"""When a setting acts, and so who may change it.
+"""What a setting acts on, and so when it may change.
 
-fixed: the network's shape; nobody. step: every step; nobody within a run. later: as step, but not the base step, which
-runs that differ in it can share. inference: predictions alone; whoever evaluates. runtime: speed and messages, not
-results; a run that resumes. place: paths of files; as runtime, if the files are the same.
+fixed: the network's shape; never. step: every step; not within a run. later: as step, but not on the base step, which
+runs that differ in it can share. inference: predictions alone; at every evaluation. runtime: speed and messages, not
+results; when a run is resumed. place: paths of files; as runtime, if the files are the same.
 """
 
 
@@ -165,7 +165,7 @@ def find_class(name: str, known: Mapping[str, type], kind: str) -> type:
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text. The caller adds the file's name to the UserError."""
-    require_size(len(text.encode(errors="surrogatepass")), MOST_YAML)
+    require_size(len(text.encode(errors="surrogatepass")), MAX_YAML_BYTES)
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -192,8 +192,8 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     count = 1
     for child in inner:
         count += sum(_count(one, known) for one in (child if isinstance(child, tuple) else (child,)))
-        if count > MOST_NODES:
-            raise UserError(f"line {node.start_mark.line + 1}: more than {MOST_NODES:,} values, aliases followed")
+        if count > MAX_YAML_NODES:
+            raise UserError(f"line {node.start_mark.line + 1}: more than {MAX_YAML_NODES:,} values, aliases followed")
     known[id(node)] = count
     return count
 
@@ -218,7 +218,7 @@ class _Loader(yaml.SafeLoader):
 
 def read_yaml(path: Path, what: str) -> Settings:
     try:
-        values = parse_yaml(read_plain(path, MOST_YAML).decode())
+        values = parse_yaml(read_plain(path, MAX_YAML_BYTES).decode())
     except FileNotFoundError as error:
         raise missing(what, path) from error
     except ValueError as error:  # also where it is not UTF-8
@@ -234,7 +234,7 @@ def override(values: Settings, assignments: typing.Sequence[str]) -> Settings:
     for assignment in assignments:
         key, value = assigned(assignment, "--set", "method.alpha_nf=0.6")
         *sections, last = key.split(".")
-        if len(sections) > DEEPEST:
+        if len(sections) > MAX_DEPTH:
             raise UserError(f"--set {key[:60]}...: there are no {len(sections)} sections within each other.")
         target = result
         for section in sections:

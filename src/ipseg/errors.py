@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 WRONG, STOPPED = 2, 130
-"""Exit codes: something the user can mend; stopped by the user, to go on later."""
+"""Exit codes: an error that the user can fix; interrupted by the user, to be resumed."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """System errors of a full disk, or of the user's quota."""

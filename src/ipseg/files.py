@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ipseg.errors import FULL, UserError, full_disk
-from ipseg.parsing import MOST_JSON, parse_json, require_size, require_text
+from ipseg.parsing import MAX_JSON_BYTES, parse_json, require_size, require_text
 
 TEMPORARIES = ".ipseg-*.tmp"
 """Names of unfinished files. A kill leaves them behind."""
@@ -65,7 +65,7 @@ def require_single(path: Path, status: os.stat_result | None = None) -> None:
 def appending(path: Path) -> IO[bytes]:
     """Open a file for appending if it has a single name, following no link."""
     require_single(path)
-    guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody reads would block
+    guards = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe without a reader would block
     file = open(path, "ab", opener=lambda name, flags: os.open(name, flags | guards, 0o666))  # noqa: SIM115 - the caller closes it
     try:
         require_single(path, os.fstat(file.fileno()))
@@ -98,7 +98,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path, is_ours: Callable[[bytes], bool]) -> None:
-    """Remove temporary files of killed processes: empty or as `is_ours` wants them to begin, and locked by nobody."""
+    """Remove temporary files of killed processes: not locked, and empty or with a beginning that `is_ours` knows."""
     for path in folder.glob(TEMPORARIES):
         if not re.fullmatch(r"\.ipseg-[0-9a-f]{16}\.tmp", path.name) or path.is_symlink() or not path.is_file():
             continue
@@ -185,7 +185,7 @@ def read_plain(path: Path, most: int) -> bytes:
 def read_json(path: Path, what: str, version: int | None = None) -> Any:
     """Read JSON that ipseg wrote, checked. `version` is the newest one understood."""
     try:
-        value = parse_json(read_plain(path, MOST_JSON))
+        value = parse_json(read_plain(path, MAX_JSON_BYTES))
     except FileNotFoundError as error:
         raise missing(what, path) from error
     except UserError as error:

@@ -1,6 +1,6 @@
 """Classes named `module:Class`: where their modules are found, and who may name them.
 
-Whoever uses ipseg may: on the command line, in a recipe, in Python. A run folder or a pack may come from a stranger, so
+The user may: on the command line, in a recipe, in Python. A run folder or a pack may come from a stranger, so
 code that it names runs only where that is allowed.
 """
 
@@ -54,7 +54,7 @@ def allow_code() -> None:
 
 
 def require_allowed(values: Mapping[str, Any], where: object) -> None:
-    """Raise if settings of a run folder or pack name code that nobody has allowed."""
+    """Raise if settings of a run folder or pack name code that is not allowed."""
     for section in SECTIONS:
         given = values.get(section)
         name = str(given.get("name", "")) if isinstance(given, Mapping) else ""

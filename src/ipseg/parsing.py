@@ -1,6 +1,6 @@
 """Checks of values from files that anybody may have written: small, finite and of text that can be written again.
 
-Python's readers accept values that break whoever uses them later: numbers that no machine holds, half characters and
+Python's readers accept values that break their users later: numbers that no machine holds, half characters and
 NUL in text, sections nested without end. YAML is read in config.py, with the same limits.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 
 from ipseg.errors import UserError
 
-MOST_JSON = 1 << 28
+MAX_JSON_BYTES = 1 << 28
 """Bytes of one of our own files: results of 250 classes in 50 steps are smaller."""
-DEEPEST = 64
+MAX_DEPTH = 64
 """Sections within sections."""
 
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text. The caller adds the file's name to the UserError."""
-    require_size(len(text), MOST_JSON)
+    require_size(len(text), MAX_JSON_BYTES)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # text that is not UTF-8, too, and numbers of thousands of digits
@@ -36,8 +36,8 @@ def require_sound(value: Any) -> None:
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > DEEPEST:
-            raise UserError(f"its sections are nested deeper than {DEEPEST}")
+        if depth > MAX_DEPTH:
+            raise UserError(f"its sections are nested deeper than {MAX_DEPTH}")
         level = [inner for one in level for inner in _check(one)]
 
 

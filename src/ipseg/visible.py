@@ -1,4 +1,4 @@
-"""Names of classes, files and runs may be a stranger's: on their way to people nothing in them acts."""
+"""Names of classes, files and runs may be a stranger's: no control character in them acts on a terminal."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import commands
-from ipseg.apps.data_check import SHOWN, check
+from ipseg.apps.data_check import MAX_LISTED, check
 from ipseg.data.ade import AdeConfig
 from ipseg.data.dataset import PROBLEM_KINDS
 from ipseg.data.folder import FolderConfig
@@ -285,13 +285,13 @@ def test_its_json_has_the_keys_that_programs_read(voc):
 
 
 def test_problems_are_listed_up_to_some_and_counted_and_end_with_2(voc):
-    names = [f"more {number:02d}" for number in range(SHOWN + 5)]
+    names = [f"more {number:02d}" for number in range(MAX_LISTED + 5)]
     (voc / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join(names))
     result = call(voc, "--format", "voc")
     assert result.exit_code == 2
     count = 3 * len(names)  # image, mask and map of each
     assert f"Missing: {count}" in result.stdout
-    assert f"... and {count - SHOWN} more" in result.stdout
+    assert f"... and {count - MAX_LISTED} more" in result.stdout
     assert result.stderr == f"ipseg: {count} problems in {voc}.\n"
     whole = call(voc, "--format", "voc", "--json")
     assert whole.exit_code == 2

@@ -116,8 +116,8 @@ def test_of_many_heads_and_classes_the_strongest_are_drawn_and_a_note_says_so():
     }
     heads["head of step 3"]["g"][0, 0] = 1.0  # the strongest class of the strongest head
     rows, notes = explain_sheet.head_rows(heads)
-    assert len(rows) == explain_sheet.MOST_HEADS
-    assert [len(row) for row in rows.values()] == [1 + explain_sheet.MOST_CLASSES] * len(rows)
+    assert len(rows) == explain_sheet.MAX_HEADS
+    assert [len(row) for row in rows.values()] == [1 + explain_sheet.MAX_CLASSES] * len(rows)
     assert "g" in [panel.caption for panel in rows["head of step 3"]]
     assert notes == ["Of 9 heads at most 6 are drawn, with 4 classes each: the strongest."]
     assert explain_sheet.head_rows({"head of step 0": {"cow": np.zeros((8, 8), np.float32)}})[1] == []

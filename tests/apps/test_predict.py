@@ -333,7 +333,7 @@ def test_a_full_disk_stops_all_images(tiny_run, tmp_path, monkeypatch):
 @pytest.fixture
 def small_tiles(monkeypatch) -> None:
     """As if small images were large."""
-    for name, value in {"WHOLE": 5000, "SIDE": 0, "LEAST": 64}.items():
+    for name, value in {"MAX_PIXELS": 5000, "TILE_SIDE": 0, "MIN_TILE_SIDE": 64}.items():
         monkeypatch.setattr(model_module, name, value)
 
 
@@ -341,7 +341,7 @@ def small_tiles(monkeypatch) -> None:
 def test_a_large_image_is_labeled_tile_by_tile_and_alike(tiny_run, tmp_path, monkeypatch):
     photo, model = photograph(tmp_path / "photo.png", size=(200, 150)), ipseg.load(tiny_run)
     tiled = model.predict(photo)
-    monkeypatch.setattr(model_module, "WHOLE", 10**9)
+    monkeypatch.setattr(model_module, "MAX_PIXELS", 10**9)
     whole = model.predict(photo)
     assert np.array_equal(tiled.labels, whole.labels)
     assert np.allclose(tiled.scores, whole.scores, atol=1e-5)
@@ -382,7 +382,7 @@ def test_the_command_labels_a_large_image_and_keeps_scores_only_on_request(tiny_
 def test_many_classes_make_smaller_tiles(tiny_run, tmp_path, monkeypatch):
     """Scores of 150 classes take more memory than the network."""
     seen = []
-    monkeypatch.setattr(model_module, "SCORES", 5 * 64 * 64)
+    monkeypatch.setattr(model_module, "MAX_SCORES", 5 * 64 * 64)
     model = ipseg.load(tiny_run)
     predict = model.method.predict
     monkeypatch.setattr(model.method, "predict", lambda image: seen.append(image.shape) or predict(image))

@@ -15,7 +15,7 @@ from ipseg.evaluation.metrics import miou_groups
 from ipseg.evaluation.results import RunResult
 from ipseg.files import read_plain
 from ipseg.methods.registry import METHODS
-from ipseg.parsing import MOST_JSON, parse_json
+from ipseg.parsing import MAX_JSON_BYTES, parse_json
 from ipseg.report.compare import ComparedRun, ResultTable, Setup, make_tables
 from ipseg.report.paper import published_for
 from ipseg.sweep.grid import SEEDS
@@ -44,7 +44,7 @@ def find_results(path: Path) -> list[Path]:
     if (path / "run.json").is_file():
         raise UserError(f"{path} is a run that has not finished a step: there is nothing to compare yet.")
     try:
-        names = [run["name"] for run in parse_json(read_plain(path / "sweep.json", MOST_JSON))["runs"]]
+        names = [run["name"] for run in parse_json(read_plain(path / "sweep.json", MAX_JSON_BYTES))["runs"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # no sweep, or one that cannot be read: sorted by name
     order = {name: place for place, name in enumerate(names)}  # as the grid lists them

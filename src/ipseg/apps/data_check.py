@@ -23,7 +23,7 @@ from ipseg.errors import UserError
 from ipseg.report.formats import plain_table
 from ipseg.scenario import Scenario, ScenarioConfig, Setting
 
-SHOWN = 10
+MAX_LISTED = 10
 """Problems of a kind that the tables list; --json lists all."""
 SPLITS = ("train", "val")
 Size = tuple[int, int]
@@ -176,7 +176,7 @@ def as_tables(report: dict[str, Any]) -> RenderableType:
     parts += [f"Note: {note}." for note in report["notes"]]
     for kind in PROBLEM_KINDS:
         if problems := report[kind]:
-            more = [f"... and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+            more = [f"... and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
             title = f"{kind.replace('_', ' ').capitalize()}: {len(problems)}"
-            parts.append("\n  ".join([title, *problems[:SHOWN], *more]))
+            parts.append("\n  ".join([title, *problems[:MAX_LISTED], *more]))
     return Group(*parts)

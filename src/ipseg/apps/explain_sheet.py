@@ -27,7 +27,7 @@ SPECIAL = {
     OTHER: ((225, 225, 215), "c_f  other foreground"),
     SALIENT: ((255, 255, 255), "salient"),
 }
-MOST_HEADS, MOST_CLASSES, MOST_BARS = 6, 4, 12
+MAX_HEADS, MAX_CLASSES, MAX_BARS = 6, 4, 12
 PANEL = 2.3
 """Inches of a panel's width."""
 
@@ -62,16 +62,16 @@ def head_rows(heads: Mapping[str, Mapping[str, NDArray[np.float32]]]) -> tuple[d
         head: {name: float(values.max()) for name, values in scores.items() if name not in ("c_f", "c'_b")}
         for head, scores in heads.items()
     }
-    strongest = sorted(heads, key=lambda head: -max(peaks[head].values()))[:MOST_HEADS]
+    strongest = sorted(heads, key=lambda head: -max(peaks[head].values()))[:MAX_HEADS]
     rows = {}
     for head in [head for head in heads if head in strongest]:
-        classes = sorted(peaks[head], key=lambda name: -peaks[head][name])[:MOST_CLASSES]
+        classes = sorted(peaks[head], key=lambda name: -peaks[head][name])[:MAX_CLASSES]
         names = [name for name in heads[head] if name == "c_f" or name in classes]
         rows[head] = [Panel("c_f  other" if name == "c_f" else name, heads[head][name]) for name in names]
-    if len(heads) <= MOST_HEADS and all(len(found) <= MOST_CLASSES for found in peaks.values()):
+    if len(heads) <= MAX_HEADS and all(len(found) <= MAX_CLASSES for found in peaks.values()):
         return rows, []
     return rows, [
-        f"Of {len(heads)} heads at most {MOST_HEADS} are drawn, with {MOST_CLASSES} classes each: the strongest."
+        f"Of {len(heads)} heads at most {MAX_HEADS} are drawn, with {MAX_CLASSES} classes each: the strongest."
     ]
 
 
@@ -127,9 +127,9 @@ def _draw_panel(axes: Axes, values: Values, image: NDArray[np.uint8], classes: S
 def _draw_bars(axes: Axes, posterior: Mapping[str, float], classes: Sequence[str]) -> None:
     """A bar a class in the order of learning, or the likeliest where there are many. Names are inside the axes."""
     names = list(posterior)
-    if len(names) > MOST_BARS:
-        names = sorted(names, key=lambda name: -posterior[name])[:MOST_BARS]
-        axes.set_title(f"top {MOST_BARS} of {len(posterior)}", loc="right", fontsize=8)
+    if len(names) > MAX_BARS:
+        names = sorted(names, key=lambda name: -posterior[name])[:MAX_BARS]
+        axes.set_title(f"top {MAX_BARS} of {len(posterior)}", loc="right", fontsize=8)
     places = range(len(names))
     axes.barh(places, [1] * len(names), color="#e8eaee", height=0.6)
     tints = [colors()[classes.index(name)] / 255 for name in names]

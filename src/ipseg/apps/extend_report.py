@@ -34,7 +34,7 @@ MIN_IOU = 0.05
 def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool) -> dict[str, Any]:
     """The model before the last step beside the one after it, on images of the memory and of these splits.
 
-    own_split: they are validation images, which no step learned from. Of a folder's images nobody knows that.
+    own_split: they are validation images, on which no step was trained. A folder's images may have been.
     """
     before, after = run.scenario.steps[-2:]
     old, new = run.method(before), run.method(after)

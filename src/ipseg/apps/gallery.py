@@ -18,7 +18,7 @@ from ipseg.report.compare import TableRow
 from ipseg.report.page import Gallery, GalleryImage
 from ipseg.scenario import BACKGROUND, IGNORE, Scenario
 
-MOST_STEPS = 4
+MAX_STEPS = 4
 """Steps with predictions: the first, the last and some between, so that images stay wide."""
 Labels = NDArray[np.uint8]
 
@@ -75,9 +75,9 @@ def _open(folder: Path | None) -> Run:
 def _predict(
     run: Run, images: Sequence[NDArray[np.uint8]], names: Sequence[str], device: torch.device
 ) -> dict[int, list[Labels]]:
-    """Step -> the labels of the images as indices into the names, for at most MOST_STEPS steps."""
+    """Step -> the labels of the images as indices into the names, for at most MAX_STEPS steps."""
     last = run.folder.finished() - 1
-    places = sorted({round(place) for place in np.linspace(0, last, min(MOST_STEPS, last + 1))})
+    places = sorted({round(place) for place in np.linspace(0, last, min(MAX_STEPS, last + 1))})
     found = {}
     for step, method in run.methods([run.scenario.steps[place] for place in places], device):
         # another run may have learned the same classes in another order

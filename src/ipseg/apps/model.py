@@ -24,13 +24,13 @@ from ipseg.scenario import BACKGROUND, Scenario, Step
 ImageInput = NDArray[np.uint8] | Image.Image | str | Path
 """(H, W, 3) bytes, a Pillow image, or a file."""
 
-WHOLE = 3_000_000
+MAX_PIXELS = 3_000_000
 """Pixels of an image that is still seen at once; larger ones are seen tile by tile."""
-SIDE = 1472
+TILE_SIDE = 1472
 """Of a tile with its context, about."""
-LEAST = 512
+MIN_TILE_SIDE = 512
 """Of a tile without its context, unless scores of many classes need it smaller."""
-SCORES = 60_000_000
+MAX_SCORES = 60_000_000
 """Of all classes and pixels, in an image or a tile that is seen at once, at most."""
 
 
@@ -80,7 +80,7 @@ class Model:
         pixels = as_array(image)
         encoder = getattr(self.method.network, "encoder", None)
         size = pixels.shape[0] * pixels.shape[1]
-        if isinstance(encoder, Encoder) and (size > WHOLE or size * len(self.classes) > SCORES):
+        if isinstance(encoder, Encoder) and (size > MAX_PIXELS or size * len(self.classes) > MAX_SCORES):
             return self._predict_in_tiles(pixels, encoder, scores=scores, unknown=unknown)
         return self._result(as_tensor(pixels, self.device), scores=scores, unknown=unknown)
 
@@ -90,7 +90,7 @@ class Model:
 
         size, count = (pixels.shape[0], pixels.shape[1]), len(self.classes)
         context = context_of(encoder)
-        side = min(max(SIDE - 2 * context, LEAST), math.isqrt(SCORES // count))
+        side = min(max(TILE_SIDE - 2 * context, MIN_TILE_SIDE), math.isqrt(MAX_SCORES // count))
         predict = partial(self._result, scores=scores, unknown=unknown)
         maps: dict[str, NDArray[Any]] = {}
         for part, inner, place in Tiles(encoder, read, size, side, context).predictions(predict):

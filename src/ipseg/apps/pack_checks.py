@@ -1,4 +1,4 @@
-"""What must be true of a pack before any of its files is written: strangers make packs too."""
+"""Checks of a pack before any of its files is written: it may be a stranger's."""
 
 from __future__ import annotations
 

@@ -12,18 +12,10 @@ from ipseg.report.formats import plain_table
 from ipseg.scenario import DATASETS, Scenario, Setting, describe, named_scenarios
 
 
-def all_scenarios(setting: Setting = "overlap") -> list[Scenario]:
-    """All named scenarios, of the public data sets and of the drawn scenes."""
-    return [named_scenario(name, setting) for name in named_scenarios(_datasets())]
-
-
-def named_scenario(name: str, setting: Setting = "overlap") -> Scenario:
-    """A scenario by name; any BASE-INCREMENT that fits its data set."""
-    return describe(name, setting, datasets=_datasets())
-
-
-def _datasets() -> dict[str, tuple[str, ...]]:
-    return DATASETS | {"scenes": class_names()}
+def find_scenarios(name: str | None = None, setting: Setting = "overlap") -> list[Scenario]:
+    """The scenario of a name, or all named ones, of the public data sets and of the drawn scenes."""
+    datasets = DATASETS | {"scenes": class_names()}
+    return [describe(one, setting, datasets) for one in (named_scenarios(datasets) if name is None else [name])]
 
 
 def list_table(scenarios: Sequence[Scenario]) -> Table:

@@ -23,7 +23,7 @@ from ipseg.apps.compare import compare
 from ipseg.config import to_yaml
 from ipseg.errors import UserError
 from ipseg.files import read_plain, require_no_link, write_json, write_text
-from ipseg.parsing import MOST_JSON, parse_json
+from ipseg.parsing import MAX_JSON_BYTES, parse_json
 from ipseg.report.compare import ResultTable
 from ipseg.report.formats import as_json, markdown
 from ipseg.sweep.grid import Grid
@@ -58,7 +58,7 @@ class Sweep:
         if not self.out.is_dir() or not any(self.out.iterdir()):
             return {}
         try:
-            found = parse_json(read_plain(self.out / "sweep.json", MOST_JSON))
+            found = parse_json(read_plain(self.out / "sweep.json", MAX_JSON_BYTES))
         except (OSError, ValueError):
             found = None
         if not isinstance(found, dict) or not {"version", "runs"} <= found.keys():

@@ -57,14 +57,14 @@ def scenarios(
     as_json: cli.Json = False,
 ) -> None:
     """List the named scenarios, or the steps of one."""
-    from ipseg.apps.scenarios import all_scenarios, list_table, named_scenario, steps_table
+    from ipseg.apps.scenarios import find_scenarios, list_table, steps_table
 
+    found = find_scenarios(name, setting)
+    values = [scenario.to_json() for scenario in found]
     if name is None:
-        found = all_scenarios(setting)
-        cli.render_or_json([scenario.to_json() for scenario in found], list_table(found), as_json=as_json)
+        cli.render_or_json(values, list_table(found), as_json=as_json)
     else:
-        one = named_scenario(name, setting)
-        cli.render_or_json(one.to_json(), steps_table(one), as_json=as_json)
+        cli.render_or_json(values[0], steps_table(found[0]), as_json=as_json)
 
 
 @app.command(epilog=cli.example("ipseg cost voc_15-1_ipseg_swin-b --json"))

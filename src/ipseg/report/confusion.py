@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ipseg.evaluation.results import RunResult
 
-LEAST = 0.01
+MIN_SHARE = 0.01
 """Share of a class below which a confusion is not reported: every model confuses a little."""
 
 
@@ -45,7 +45,7 @@ class Confusion:
         shares = np.nan_to_num(self.shares * (1 - np.eye(len(self.names))))
         order = np.argsort(-shares, axis=None, kind="stable")[:most]
         places = [divmod(place, len(self.names)) for place in order.tolist()]
-        return [(self.names[t], self.names[p], float(shares[t, p])) for t, p in places if shares[t, p] >= LEAST]
+        return [(self.names[t], self.names[p], float(shares[t, p])) for t, p in places if shares[t, p] >= MIN_SHARE]
 
 
 def last_confusion(results: Sequence[RunResult]) -> Confusion | None:

@@ -22,9 +22,9 @@ from ipseg.report.overlay import checked, outline_errors, overlay
 from ipseg.report.palette import IGNORE, Bytes, as_hex, colors
 from ipseg.visible import visible
 
-LARGEST, SMALLEST = 480, 320
+MAX_SIDE, MIN_SIDE = 480, 320
 """Sides of images on the page: larger ones are scaled down, smaller ones enlarged so that outlines stay thin."""
-MOST_CLASSES = 24
+MAX_CLASSES = 24
 """Of a confusion matrix that can be read."""
 READING_NAMES = {"posterior": "the image posterior", "pixel": "the pixels", "both": "the final prediction"}
 """How an image's set of classes may be predicted."""
@@ -138,7 +138,7 @@ def _confusions(row: TableRow, names: Sequence[str]) -> dict[str, Any] | None:
     if confusion is None:
         return None
     confusion = confusion.of([name for name in names if name in confusion.names])
-    worst = confusion.worst(MOST_CLASSES)
+    worst = confusion.worst(MAX_CLASSES)
     alt = f"Confusion matrix of {row.label}; the largest errors are listed below it"
     return {
         "row": row.label,
@@ -166,7 +166,7 @@ def differing_settings(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[str, 
 
 def _gallery_image(image: GalleryImage, gallery: Gallery, rows: Sequence[TableRow]) -> dict[str, Any]:
     """The image, its ground truth, and the predictions of every row."""
-    names, factor = gallery.names, max(1, SMALLEST // max(image.truth.shape))
+    names, factor = gallery.names, max(1, MIN_SIDE // max(image.truth.shape))
 
     def enlarged(pixels: NDArray[Any]) -> NDArray[Any]:
         return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
@@ -220,7 +220,7 @@ def data_url(image: Image.Image | Figure) -> str:
     if isinstance(image, Figure):
         kind, content = "svg+xml", svg(image).encode()
     else:
-        image.thumbnail((LARGEST, LARGEST))
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
         buffer = io.BytesIO()
         image.save(buffer, format="webp", quality=80)
         kind, content = "webp", buffer.getvalue()

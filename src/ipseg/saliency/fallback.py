@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float32]
 
 SIDE = 64
 """The working size: of the longer side."""
-LEAST_CONTRAST = 10.0
+MIN_CONTRAST = 10.0
 """The largest barrier must be higher, in the units of Lab (black and white differ by 100): noise is no object."""
 CENTER = 0.35
 """The prior of objects around the middle: its deviation, as a share of the side."""
@@ -37,7 +37,7 @@ def salient(image: NDArray[np.uint8]) -> NDArray[np.bool_]:
     size = max(3, round(width * scale)), max(3, round(height * scale))  # thinner has a border and nothing inside
     colors = lab(np.asarray(Pillow.fromarray(image).resize(size, Pillow.Resampling.BOX)))
     barrier = minimum_barrier(colors).sum(-1)
-    if barrier.max() < LEAST_CONTRAST:
+    if barrier.max() < MIN_CONTRAST:
         return np.zeros((height, width), dtype=bool)
     across, down = (((np.arange(side) + 0.5) / side - 0.5) / CENTER for side in size)
     center = np.exp(-0.5 * (down[:, None] ** 2 + across**2)).astype(np.float32)

@@ -89,7 +89,7 @@ class SlurmLauncher:
         """Submit a run, after its base step if that is shared; or watch the jobs that an earlier sweep submitted.
 
         Jobs without a node wait in SLURM's queue; here they wait for --jobs alone, and for the base step of a job that
-        was submitted when nobody shared it.
+        was submitted before others shared it.
         """
         after = self._base_steps.get(source or name)
         if not ready and (after is None or after.poll() not in (None, 0)):
