@@ -35,7 +35,7 @@ INTRO = (
     "The same small network learns to segment {classes} classes of drawn objects in {steps} steps, with the labels of "
     "each step's new classes alone. Every new class is the look-alike of an old one. “ipseg” is the method of the "
     "paper, as in its authors' code; “ipseg_lda” has an image posterior that needs no training; “ablated” is the "
-    "network of “ipseg” without image posterior and semantics decoupling; “finetune” simply continues training. mIoU is "
+    "network of “ipseg” without image posterior and semantics decoupling; “finetune” continues training. mIoU is "
     "measured on {val} images that none of them has seen."
 )
 
