@@ -22,3 +22,8 @@ def fails(*words: object) -> str:
     assert result.stderr.startswith("ipseg: ")
     assert "Traceback" not in result.output
     return result.stderr
+
+
+def extension(run: object, data: object, classes: str, out: object, *options: object) -> list[object]:
+    """The words of `ipseg extend`."""
+    return ["extend", run, "--data", data, "--classes", classes, "--out", out, *options]

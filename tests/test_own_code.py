@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 import ipseg
-from commands import call, fails
+from commands import call, extension, fails
 from ipseg import cli, own_code
 from ipseg.apps.compare import read_run
 from ipseg.config import flat
@@ -137,7 +137,7 @@ COMMANDS = {
     "evaluate": ["evaluate", "run"],
     "predict": ["predict", "run", "photo.png", "--out", "out"],
     "explain": ["explain", "run", "photo.png", "--out", "why.png"],
-    "extend": ["extend", "run", "--data", "data", "--classes", "sheep", "--out", "extended"],
+    "extend": extension("run", "data", "sheep", "extended"),
     "pack": ["pack", "run"],
     "apply": ["apply", "pack.zip", "run", "--out", "upgraded"],
 }

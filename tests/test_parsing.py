@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands import fails
+from commands import extension, fails
 from ipseg.config import MAX_YAML_BYTES, parse_yaml
 from ipseg.errors import UserError
 from ipseg.parsing import parse_json
@@ -105,7 +105,7 @@ def test_words_that_are_not_utf8_are_refused_before_anything_starts(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     for words in (
         ["train", "scenes_6-2_ipseg", "--out", os.fsdecode(b"caf\xe9")],
-        ["extend", "run", "--data", "new", "--classes", "\udce9", "--out", "out"],
+        extension("run", "new", "\udce9", "out"),
         ["predict", "run", "caf\udce9.jpg", "--out", "out"],
     ):
         assert "not UTF-8" in fails(*words)

@@ -137,8 +137,8 @@ def test_a_file_that_is_not_ours_stays(tmp_path):
     (tmp_path / "theirs.txt").write_bytes(b"x" * 3000 + b"mark")  # a word far inside says nothing
     for name in ("ours.txt", "empty.txt", "new.txt", "NEW.TXT"):
         require_output(tmp_path / name, (".txt", ".text"), b"mark")
-    with pytest.raises(UserError, match=r"--figure .*theirs\.txt exists and is not an earlier output of this command"):
-        require_output(tmp_path / "theirs.txt", (".txt",), b"mark", "--figure")
+    with pytest.raises(UserError, match=r"--out .*theirs\.txt exists and is not an earlier output of this command"):
+        require_output(tmp_path / "theirs.txt", (".txt",), b"mark")
     with pytest.raises(UserError, match=r"let the name end with \.txt or \.text"):
         require_output(tmp_path / "y.yaml", (".txt", ".text"), b"mark")
     with pytest.raises(UserError, match=r"is a folder; name a file, for example .*name\.txt"):

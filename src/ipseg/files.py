@@ -132,22 +132,22 @@ def explaining_full_disk(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def require_output(out: Path, endings: Sequence[str], mark: bytes, option: str = "--out") -> None:
+def require_output(out: Path, endings: Sequence[str], mark: bytes) -> None:
     """Raise unless a file may be written here: its ending is right, and only an earlier one of ours is replaced.
 
     mark: among the first bytes of every such file of ours. To be called before the work, which may take long.
     """
     if out.is_dir():
-        raise UserError(f"{option} {out} is a folder; name a file, for example {out / f'name{endings[0]}'}.")
+        raise UserError(f"--out {out} is a folder; name a file, for example {out / f'name{endings[0]}'}.")
     if out.suffix.lower() not in endings:
-        raise UserError(f"{option} {out}: let the name end with {' or '.join(endings)}.")
+        raise UserError(f"--out {out}: let the name end with {' or '.join(endings)}.")
     if not out.is_file():
         return
     with out.open("rb") as file:
         head = file.read(HEAD)
     if head and mark not in head:
         raise UserError(
-            f"{option} {out} exists and is not an earlier output of this command, so it is not replaced. "
+            f"--out {out} exists and is not an earlier output of this command, so it is not replaced. "
             "Choose another name."
         )
 

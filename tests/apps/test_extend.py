@@ -12,7 +12,7 @@ from contents import contents
 from PIL import Image
 
 import ipseg
-from commands import call
+from commands import call, extension
 from ipseg.apps import extend as extending
 from ipseg.apps import extend_report
 from ipseg.apps.evaluate import evaluate_again
@@ -262,17 +262,7 @@ def later_epochs(run: Path) -> float | None:
 def test_few_images_are_learned_for_long_enough_and_that_is_said(extended, tmp_path, monkeypatch):
     """Three of the new images hold sheep: in batches of four the run's one epoch is a single iteration."""
     monkeypatch.setattr(extending, "MIN_ITERATIONS", 6)
-    words = [
-        "extend",
-        extended / "base",
-        "--data",
-        extended / "new",
-        "--classes",
-        "sheep",
-        "--out",
-        tmp_path / "run",
-        "--quiet",
-    ]
+    words = extension(extended / "base", extended / "new", "sheep", tmp_path / "run", "--quiet")
     done = call(*words)
     assert done.exit_code == 0, done.output
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
@@ -288,7 +278,7 @@ def test_few_images_are_learned_for_long_enough_and_that_is_said(extended, tmp_p
 
 def test_epochs_that_were_chosen_stay_and_are_warned_of(extended, tmp_path, monkeypatch):
     monkeypatch.setattr(extending, "MIN_ITERATIONS", 200)
-    words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    words = extension(extended / "base", extended / "new", "sheep", tmp_path / "run")
     done = call(*words, "--quiet", "--set", "training.later_epochs=1")
     assert done.exit_code == 0, done.output
     assert "for 200 set training.later_epochs=" in done.stderr
@@ -302,7 +292,7 @@ def test_a_class_that_no_validation_image_shows_is_not_called_learned(extended, 
         (data / f"{split}.txt").write_text("\n".join(part))
     for name in names[4:]:
         Image.new("L", (64, 48)).save(data / "masks" / f"{name}.png")
-    words = ["extend", extended / "base", "--data", data, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    words = extension(extended / "base", data, "sheep", tmp_path / "run", "--quiet")
     done = call(*words)
     assert done.exit_code == 0, done.output
     assert "trained and not measured: sheep; no validation image shows it" in done.stdout
@@ -313,17 +303,7 @@ def test_a_class_that_no_validation_image_shows_is_not_called_learned(extended, 
 
 def test_a_class_that_was_not_learned_ends_with_exit_code_1_and_nothing_is_handed_on(extended, tmp_path, monkeypatch):
     monkeypatch.setattr(extend_report, "MIN_IOU", 1.01)
-    done = call(
-        "extend",
-        extended / "base",
-        "--data",
-        extended / "new",
-        "--classes",
-        "sheep",
-        "--out",
-        tmp_path / "run",
-        "--quiet",
-    )
+    done = call(*extension(extended / "base", extended / "new", "sheep", tmp_path / "run", "--quiet"))
     assert done.exit_code == 1, done.output
     assert "not learned: sheep, with an IoU below" in done.stderr
     assert "learned: sheep" not in done.stdout

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from commands import call, fails
+from commands import call, extension, fails
 from ipseg.apps.extend import extend
 from ipseg.data.dataset import EmptyDataset
 from ipseg.data.memory import load_memory
@@ -28,7 +28,7 @@ def test_a_memory_of_names_is_copied_while_the_old_data_is_there(names_only, mak
 def test_a_memory_of_names_whose_data_is_gone_is_told_and_can_be_left(names_only, make_folder_data, tmp_path):
     shutil.rmtree(tmp_path / "old")
     new = make_folder_data("new", classes=("sheep",), count=6)
-    words = ["extend", names_only, "--data", new, "--classes", "sheep", "--out", tmp_path / "run", "--quiet"]
+    words = extension(names_only, new, "sheep", tmp_path / "run", "--quiet")
     refused = call(*words)
     assert refused.exit_code == 2
     assert "memory.store: path" in refused.stderr
@@ -45,7 +45,7 @@ def test_a_memory_that_was_deleted_is_told_as_such_and_can_be_left(extended, tmp
     shutil.copytree(extended / "base", tmp_path / "base")
     for memory in (tmp_path / "base").glob("step_*/memory"):
         shutil.rmtree(memory)
-    words = ["extend", tmp_path / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    words = extension(tmp_path / "base", extended / "new", "sheep", tmp_path / "run")
     refused = call(*words, "--quiet")
     assert refused.exit_code == 2
     message = " ".join(refused.stderr.split())
@@ -68,7 +68,7 @@ def test_a_memory_that_has_lost_a_map_can_be_left_too(extended, tmp_path):
     base = shutil.copytree(extended / "base", tmp_path / "base")
     lost = next((base / "step_01" / "memory" / "saliency").iterdir())
     lost.unlink()
-    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    error = fails(*extension(base, extended / "new", "sheep", tmp_path / "run"))
     assert lost.name in error
     assert "--no-memory" in error
     assert list(tmp_path.iterdir()) == [base]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from contents import contents
 
-from commands import call, fails
+from commands import call, extension, fails
 from ipseg.apps import extend as extending
 from ipseg.apps.extend import extend
 from ipseg.data.dataset import EmptyDataset
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_learning_that_was_stopped_goes_on_to_the_same_bits(extended, tmp_path, monkeypatch):
-    words = ["extend", extended / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"]
+    words = extension(extended / "base", extended / "new", "sheep", tmp_path / "run")
 
     class Halting:
         def __enter__(self):
@@ -61,9 +61,7 @@ def test_data_may_move_while_there_is_something_left_to_learn(extended, tmp_path
     for name in ("step_02/step.json", "extend.json"):
         (halted / name).unlink()
     moved = shutil.copytree(extended / "new", tmp_path / "moved")
-    done = call(
-        "extend", extended / "base", "--data", moved, "--classes", "sheep", "--out", halted, "--resume", "--quiet"
-    )
+    done = call(*extension(extended / "base", moved, "sheep", halted, "--resume", "--quiet"))
     assert done.exit_code == 0, done.output
     for name in ("results.json", "extend.json"):
         assert (halted / name).read_bytes() == (extended / "run" / name).read_bytes()
@@ -90,7 +88,7 @@ def test_a_finished_run_whose_data_has_other_classes_now_is_told_so(extended, tm
     recipe = done / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(extended / "new"), str(new)))
     (new / "classes.txt").write_text("goat\nsheep\nhorse\n")
-    error = fails("extend", extended / "base", "--data", new, "--classes", "sheep", "--out", done, "--resume")
+    error = fails(*extension(extended / "base", new, "sheep", done, "--resume"))
     assert "learned from data with the classes goat, sheep, red" in " ".join(error.split())
     assert (done / "extend.json").read_bytes() == (extended / "run" / "extend.json").read_bytes()
 
@@ -120,9 +118,7 @@ def test_a_beginning_that_fails_leaves_nothing(extended, tmp_path, monkeypatch):
 )
 def test_a_class_that_is_known_or_not_there_is_refused(extended, tmp_path, classes, message):
     before = contents(extended / "base")
-    result = call(
-        "extend", extended / "base", "--data", extended / "new", "--classes", classes, "--out", tmp_path / "run"
-    )
+    result = call(*extension(extended / "base", extended / "new", classes, tmp_path / "run"))
     assert result.exit_code == 2
     assert message in result.stderr
     assert "sheep" in result.stderr
@@ -168,7 +164,7 @@ def test_damaged_weights_of_the_base_are_named_before_anything_is_written(extend
     base = shutil.copytree(extended / "base", tmp_path / "base")
     weights = base / step / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
-    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    error = fails(*extension(base, extended / "new", "sheep", tmp_path / "run"))
     assert str(weights) in error
     assert list(tmp_path.iterdir()) == [base]
 
@@ -177,7 +173,7 @@ def test_damaged_weights_of_the_base_are_named_before_anything_is_written(extend
 def test_damaged_results_of_the_base_are_named_before_anything_is_written(extended, tmp_path, step):
     base = shutil.copytree(extended / "base", tmp_path / "base")
     (base / step / "step.json").write_text('{"version"')
-    error = fails("extend", base, "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run")
+    error = fails(*extension(base, extended / "new", "sheep", tmp_path / "run"))
     assert str(base / step / "step.json") in error
     assert list(tmp_path.iterdir()) == [base]
 
@@ -190,9 +186,7 @@ def test_a_joint_run_learns_no_further_class_and_leaves_no_half_made_run(extende
     old = make_folder_data("old", classes=("red", "green"), count=6)
     run(make_recipe(settings | {"data": {"name": "folder", "path": str(old)}}), tmp_path / "base", quiet=True)
     before = sorted(tmp_path.iterdir())
-    error = fails(
-        "extend", tmp_path / "base", "--data", extended / "new", "--classes", "sheep", "--out", tmp_path / "run"
-    )
+    error = fails(*extension(tmp_path / "base", extended / "new", "sheep", tmp_path / "run"))
     assert "method joint learns all classes at once" in error
     assert sorted(tmp_path.iterdir()) == before
 

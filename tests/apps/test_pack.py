@@ -10,7 +10,7 @@ import pytest
 from packs import refused
 
 import ipseg
-from commands import call, fails
+from commands import call, extension, fails
 from ipseg.apps.extend import extend
 from ipseg.apps.pack import apply_pack, pack
 from ipseg.errors import UserError
@@ -56,17 +56,7 @@ def test_the_upgraded_copy_is_a_whole_run(extended, packed, tmp_path):
     assert done.exit_code == 0, done.output
     assert "knows red, green, sheep" in done.output
     assert RunFolder.open(tmp_path / "upgraded").finished() == 3
-    again = call(
-        "extend",
-        tmp_path / "upgraded",
-        "--data",
-        extended / "new",
-        "--classes",
-        "goat",
-        "--out",
-        tmp_path / "more",
-        "--quiet",
-    )
+    again = call(*extension(tmp_path / "upgraded", extended / "new", "goat", tmp_path / "more", "--quiet"))
     assert again.exit_code == 0, again.output
 
 
@@ -93,16 +83,7 @@ def test_the_memory_stays_at_home_on_request(extended, tmp_path):
         assert sorted(archive.namelist()) == ["manifest.json", "step.json", "weights.safetensors"]
     apply_pack(path, extended / "base", tmp_path / "upgraded")
     assert ipseg.load(tmp_path / "upgraded").classes[-1] == "sheep"
-    words = [
-        "extend",
-        tmp_path / "upgraded",
-        "--data",
-        extended / "new",
-        "--classes",
-        "goat",
-        "--out",
-        tmp_path / "more",
-    ]
+    words = extension(tmp_path / "upgraded", extended / "new", "goat", tmp_path / "more")
     assert "--no-memory" in call(*words).stderr
 
 

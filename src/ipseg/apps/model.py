@@ -144,11 +144,11 @@ def as_tensor(image: NDArray[np.uint8], device: torch.device) -> torch.Tensor:
     return torch.from_numpy(writable).to(device).permute(2, 0, 1)[None].float() / 255
 
 
-def format_posterior(posterior: Mapping[str, float], least: float = 0.05, most: int = 8) -> str:
-    """The likeliest classes with their probabilities.
+def format_posterior(posterior: Mapping[str, float]) -> str:
+    """At most eight likely classes with their probabilities.
 
     >>> format_posterior({"cow": 0.03, "bus": 0.971, "cat": 0.5})
     'bus 0.97, cat 0.50'
     """
-    ranked = sorted(posterior.items(), key=lambda item: -item[1])[:most]
-    return ", ".join(f"{name} {probability:.2f}" for name, probability in ranked if probability >= least) or "no class"
+    ranked = sorted(posterior.items(), key=lambda item: -item[1])[:8]
+    return ", ".join(f"{name} {probability:.2f}" for name, probability in ranked if probability >= 0.05) or "no class"
