@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && echo 4 || echo $$n)
 
-.PHONY: help setup demo test test-fast test-all test-slurm fuzz kills lint golden results clean
+.PHONY: help setup demo docs test test-fast test-all test-slurm fuzz kills lint golden results clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ lint: setup  ## style and types
 
 golden: setup  ## compute the golden curves anew and print what moved
 	$(BIN)/python tests/golden/regenerate.py
+
+docs: setup  ## the documentation as a site: build/docs/index.html
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
 
 results: setup  ## every table and figure of the docs, from benchmarks/
 	$(BIN)/python benchmarks/tables.py README.md docs/*.md
