@@ -86,7 +86,13 @@ class ScenarioConfig:
             data_classes=tuple(classes),
             order=order,
             steps=tuple(
-                Step(index=index, new=order[start:end], old=order[:start], future=order[end:])
+                Step(
+                    index=index,
+                    new=order[start:end],
+                    old=order[:start],
+                    future=order[end:],
+                    overlap=self.setting == "overlap",
+                )
                 for index, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
             ),
             unseen=self.unseen,
@@ -122,6 +128,8 @@ class Step:
     new: tuple[str, ...]
     old: tuple[str, ...]
     future: tuple[str, ...]
+    overlap: bool = True
+    """Whether images of earlier steps may come again."""
 
     @property
     def seen(self) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 CASES: dict[str, dict[str, Any]] = {name: {"name": name} for name in METHODS} | VARIANTS
 """Every registered method with its defaults, and variants of some."""
+DRAWS = {"star", "adapter", "rcil"}
+"""Cases whose loss draws random numbers: each iteration begins with a seed of its own."""
 
 ENGINE = "engine"
 """A run from drawn scenes to results: loader, sampler, augmentation, memory, checkpoints, evaluation."""

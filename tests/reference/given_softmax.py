@@ -56,15 +56,22 @@ def at_the_step(name: str, v: Mapping[str, Tensor], labels: Tensor, **settings: 
 
 
 class GivenSigmoid(nn.Module):
-    """Classifiers without background on given features."""
+    """Classifiers without background on given features, which numbered images choose."""
 
-    def __init__(self, feature: Tensor, weight: Tensor, bias: Tensor, size: tuple[int, int]) -> None:
+    def __init__(
+        self, feature: Tensor, weight: Tensor, bias: Tensor, size: tuple[int, int], classes: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        self.feature, self.size = nn.Parameter(feature.clone()), size
-        self.classifiers = nn.ModuleList([nn.Conv2d(weight.shape[1], len(weight), 1)])
-        self.classifiers[0].weight.data.copy_(weight[..., None, None])
-        self.classifiers[0].bias.data.copy_(bias)
+        self.feature, self.size, self.width = nn.Parameter(feature.clone()), size, weight.shape[1]
+        classes = classes or [len(weight)]
+        self.classifiers = nn.ModuleList(nn.Conv2d(self.width, count, 1) for count in classes)
+        parts = zip(self.classifiers, weight.split(list(classes)), bias.split(list(classes)), strict=True)
+        for classifier, rows, biases in parts:
+            classifier.weight.data.copy_(rows[..., None, None])
+            classifier.bias.data.copy_(biases)
 
     def forward(self, images: Tensor, _boxes: Tensor | None = None) -> SoftmaxOutput:
         canvas = Canvas(full_boxes(images), self.size, self.size)
-        return SoftmaxOutput((), self.feature, self.classifiers[0](self.feature), canvas)
+        feature = self.feature[images[:, 0, 0, 0].long()]
+        logits = torch.cat([classifier(feature) for classifier in self.classifiers], 1)
+        return SoftmaxOutput((), feature, logits, canvas)

@@ -175,11 +175,13 @@ def test_every_method_of_the_paper_that_is_implemented_is_found_by_its_name():
         "joint",
         "lwf_mc",
         "ilt",
+        "adapter",
         "bam",
         "mib",
         "mib_awt",
         "plop",
         "plop_nest",
+        "rcil",
         "sdr",
         "ssul",
     }

@@ -62,12 +62,13 @@ def pod_distance(new: Tensor, old: Tensor, counted: Tensor, scales: Sequence[int
     The Euclidean distance of their embeddings, the mean over the batch. Means are linear, so the difference is taken
     first; on padding there is none.
     """
-    distances: Tensor = torch.linalg.vector_norm(local_pod(_squares_apart(new, old, counted), scales), dim=1)
+    distances: Tensor = torch.linalg.vector_norm(local_pod(squares_apart(new, old, counted), scales), dim=1)
     return distances.sum() / global_count(distances.new_full((), len(distances)))
 
 
 @compilable
-def _squares_apart(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+def squares_apart(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
+    """The difference of two squared feature maps; 0 on what does not count."""
     return (new.float().square() - old.float().square()).where(counted[:, None], 0)
 
 

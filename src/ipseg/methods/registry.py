@@ -9,6 +9,7 @@ from typing import Any
 
 from ipseg.config import build, find_class
 from ipseg.errors import UserError
+from ipseg.methods.adapter import AdapterConfig
 from ipseg.methods.awt import MibAwtConfig
 from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
@@ -22,9 +23,11 @@ from ipseg.methods.lwf import LwfConfig, LwfMcConfig
 from ipseg.methods.mib import MibConfig
 from ipseg.methods.nest import MibNestConfig, PlopNestConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
+from ipseg.methods.rcil import RcilConfig
 from ipseg.methods.reminder import ReminderConfig
 from ipseg.methods.sdr import SdrConfig
 from ipseg.methods.ssul import SsulConfig, SsulMConfig
+from ipseg.methods.star import StarConfig
 
 METHODS: dict[str, type[MethodConfig]] = {
     "ipseg": IPSegConfig,
@@ -48,6 +51,9 @@ METHODS: dict[str, type[MethodConfig]] = {
     "bam": BamConfig,
     "dkd": DkdConfig,
     "dkd_m": DkdMConfig,
+    "star": StarConfig,
+    "adapter": AdapterConfig,
+    "rcil": RcilConfig,
 }
 GROUP = "ipseg.methods"
 """The group of entry points in which a package names its methods: `name = "module:Class"` of the settings."""

@@ -33,6 +33,13 @@ def all_reduce_max(value: Tensor) -> Tensor:
     return all_reduce_sum(value.where(own, 0)) / all_reduce_sum(own.to(value.dtype))
 
 
+def of_first_process(value: Tensor) -> Tensor:
+    """The first process's value, in all of them: what was drawn is the same everywhere. It has no gradient."""
+    if world_size() > 1:
+        torch.distributed.broadcast(value, 0)
+    return value
+
+
 class _Sum(torch.autograd.Function):
     """The sum over all processes; so is its gradient, for each one's sum is in the losses of all."""
 
