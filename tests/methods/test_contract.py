@@ -189,6 +189,22 @@ def test_images_of_background_of_nothing_or_of_one_class_alone_do_no_harm(name, 
     assert all(torch.isfinite(parameter).all() for parameter in method.network.parameters())
 
 
+@every_incremental
+def test_an_iteration_passes_once_through_the_model_and_at_most_once_through_its_teacher(name, batches):
+    """As a plain implementation does. IPSeg's teachers are heads on the features of the same pass."""
+    method, passes = build(name, 2), []
+    (batch,) = batches(name, count=1)
+    method.prepare([batch])
+    method.train_mode()
+    teacher = getattr(method, "teacher", None)
+    networks = [method.network, *([teacher] if hasattr(teacher, "encoder") else [])]
+    for network in networks:
+        network.encoder.backbone.register_forward_hook(lambda *_, who=network: passes.append(who))
+    method.loss(batch)
+    assert passes.count(method.network) == 1
+    assert len(passes) <= len(networks)
+
+
 # ---- what it may see and change -------------------------------------------------------------------------------------
 
 

@@ -44,8 +44,9 @@ class StarConfig(SigmoidConfig):
     positive_weight: float = 4.0
     """Weight of a class's own pixels (the code's for VOC; ADE20K: 30)."""
 
-    new_lr: float = 10.0
-    """The step's classifier learns at this multiple of the rate of the others (the code: 100 times the backbone's)."""
+    new_lr: float = scoped(10.0, "later")
+    """After the base step the new classifier learns at this multiple of the rate of the others (the code: 100 times the
+    backbone's)."""
 
     features: float = scoped(5.0, "later")
     """Weight of the squared distance of features to the teacher's where it finds old classes (the code's)."""
@@ -149,12 +150,13 @@ class Star(SigmoidMethod[StarConfig]):
             setattr(self.network, name, torch.cat([kept, kept.new_zeros(len(step.new), *kept.shape[1:])]))
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The step's classifier is faster than the others."""
+        """After the base step the new classifier is faster than the others."""
         new = trainable(self.network.classifiers[-1])
         known = {id(parameter) for parameter in new}
         backbone, rest = super().parameter_groups()
         others = [parameter for parameter in rest.parameters if id(parameter) not in known]
-        return [backbone, ParameterGroup(others, rest.factor), ParameterGroup(new, rest.factor * self.config.new_lr)]
+        factor = 1.0 if self.teacher is None else self.config.new_lr
+        return [backbone, ParameterGroup(others, rest.factor), ParameterGroup(new, rest.factor * factor)]
 
     # ---- before and after a step --------------------------------------------------------------------------------
 
