@@ -14,7 +14,7 @@ from ipseg.config import scoped
 from ipseg.data.batch import Batch, StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.losses import mean_over
-from ipseg.methods.prototypes import class_masks
+from ipseg.methods.prototypes import class_masks, masked_sums
 from ipseg.methods.star import Plan, Star, StarConfig, old_classes, star_plan
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
@@ -132,7 +132,7 @@ def certain_cells(old: Tensor, new: Tensor, labels: Tensor) -> Tensor:
 def direction_sums(new: Tensor, old: Tensor, masks: Tensor) -> Tensor:
     """(K, 2 D + 1): sums of both models' directions over the cells of each class, and the number of cells."""
     every = torch.cat([F.normalize(new, dim=1), F.normalize(old, dim=1), torch.ones_like(new[:, :1])], dim=1)
-    return torch.einsum("bchw,bkhw->kc", every, masks)
+    return masked_sums(every, masks)
 
 
 def prototype_shift(sums: Tensor, ever: Tensor) -> Tensor:

@@ -27,10 +27,15 @@ def class_sums(features: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:
 
     features: (B, C, h, w); masks: (B, K, h, w), of ones or of shares. Gradients reach the features of every process.
     """
-    with autocast_disabled(features):
-        sums = torch.einsum("bchw,bkhw->kc", features.float(), masks)
-        found = all_reduce_sum(torch.cat([sums, masks.sum((0, 2, 3))[:, None]], dim=1))
+    sums = masked_sums(features, masks)
+    found = all_reduce_sum(torch.cat([sums, masks.sum((0, 2, 3))[:, None]], dim=1))
     return found[:, :-1], found[:, -1]
+
+
+def masked_sums(features: Tensor, masks: Tensor) -> Tensor:
+    """(K, C) sums of the features weighted by each mask, of this process alone."""
+    with autocast_disabled(features):
+        return torch.einsum("bchw,bkhw->kc", features.float(), masks)
 
 
 def class_means(features: Tensor, masks: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from ipseg.errors import require_at_least
 from ipseg.methods.base import ParameterGroup
 from ipseg.methods.labels import labels_at_cells
 from ipseg.methods.losses import mean_over
-from ipseg.methods.prototypes import class_masks, class_sums
+from ipseg.methods.prototypes import class_masks, class_sums, masked_sums
 from ipseg.methods.sigmoid import SigmoidConfig, SigmoidMethod, new_class_bce
 from ipseg.models.boxes import touched
 from ipseg.models.features import Canvas
@@ -108,7 +108,7 @@ def class_moments(features: Tensor, masks: Tensor) -> Tensor:
     length = features.norm(dim=1, keepdim=True)
     unit = F.normalize(features, dim=1)
     every = torch.cat([unit, unit.square(), length, length.square(), torch.ones_like(length)], dim=1)
-    return torch.einsum("bchw,bkhw->kc", every, masks)
+    return masked_sums(every, masks)
 
 
 def class_statistics(moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
