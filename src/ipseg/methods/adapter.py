@@ -50,19 +50,27 @@ class AdapterConfig(StarConfig):
         return Adapter(self, self.network(model, pretrained=pretrained))
 
 
+def adapter_plan(previous: Tensor, current: Tensor, predicted: Tensor, iterations: int, *, overlap: bool) -> Plan:
+    """As `star_plan`: at least one feature a class, and with overlap the background less the new cells."""
+    vectors = star_plan(previous, current, predicted, iterations, overlap=overlap).vectors.clamp(min=1)
+    background = previous[0] * (1 - 0.01 * (len(current) - 1) if overlap else 1)
+    shown = (predicted[1:] / previous[1:].clamp(min=1)).max().clamp(max=1) * overlap
+    ratio = (background - shown * current[1:].sum()) / predicted[0].clamp(min=1)
+    return Plan(
+        vectors, max(float(ratio), 0.0), torch.cat([(predicted[0] + background)[None], previous[1:], current[1:]])
+    )
+
+
 class Adapter(Star):
     """STAR with another plan of what is replayed, uncertain pixels, and prototypes that move."""
 
     config: AdapterConfig
+    replay_plan = staticmethod(adapter_plan)
 
     def __init__(self, config: AdapterConfig, network: SoftmaxNetwork) -> None:
         super().__init__(config, network)
         self.drift = torch.zeros(0)
         """(old classes, 2 D + 1): sums of new and of old directions over certain cells, and their number."""
-
-    def plan_of(self, previous: Tensor, current: Tensor, predicted: Tensor, iterations: int) -> Plan:
-        """Of each old class at least one feature is drawn."""
-        return adapter_plan(previous, current, predicted, iterations, overlap=self.step.overlap)
 
     def more_losses(self, crops: Batch, output: SoftmaxOutput, labels: Tensor) -> dict[str, Tensor]:
         """The uncertainty of pixels."""
@@ -93,17 +101,6 @@ class Adapter(Star):
             before, known = self.teacher_outputs(crops), len(self.step.old)
             where = class_masks(certain_cells(before.logits, output.logits, labels), range(1, 1 + known))
             self.drift += direction_sums(output.decoded.float(), before.decoded.float(), where)
-
-
-def adapter_plan(previous: Tensor, current: Tensor, predicted: Tensor, iterations: int, *, overlap: bool) -> Plan:
-    """As `star_plan`: at least one feature a class, and with overlap the background less the new cells."""
-    vectors = star_plan(previous, current, predicted, iterations, overlap=overlap).vectors.clamp(min=1)
-    background = previous[0] * (1 - 0.01 * (len(current) - 1) if overlap else 1)
-    shown = (predicted[1:] / previous[1:].clamp(min=1)).max().clamp(max=1) * overlap
-    ratio = (background - shown * current[1:].sum()) / predicted[0].clamp(min=1)
-    return Plan(
-        vectors, max(float(ratio), 0.0), torch.cat([(predicted[0] + background)[None], previous[1:], current[1:]])
-    )
 
 
 def uncertainty(logits: Tensor, labels: Tensor) -> Tensor:

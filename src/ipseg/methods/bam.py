@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.config import scoped
-from ipseg.data.batch import Batch, BatchPlan, StepBatch
+from ipseg.data.batch import BatchPlan, StepBatch
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.base import Method, ParameterGroup, Prediction
 from ipseg.methods.distillation import distill_sigmoid
@@ -184,32 +184,22 @@ class Bam(Method):
         logits = output.upsampled(training=True)
         if self.teacher is None:
             return {"segmentation": pixel_bce(logits, labels)}
-        before, canvas = self.teacher_outputs(crops), output.canvas
+        with torch.no_grad():
+            before: BamOutput = self.teacher(crops.images, crops.boxes)
         targets = pseudo_labels(labels, before.upsampled(training=False), config.confidence)
         residual = output.heads[-1][:, 0]
-        cells = labels_at_cells(labels, canvas, residual.shape[-2:])
-        shown = touched(crops.boxes, canvas.padded, residual.shape[-2:])
+        cells = labels_at_cells(labels, output.canvas, residual.shape[-2:])
+        shown = touched(crops.boxes, output.canvas.padded, residual.shape[-2:])
         is_new = (cells > len(self.step.old)) & (cells != IGNORE)
         raised, lowered = residual_losses(residual, cells == 0, is_new)
-        pairs = (
-            list(zip(before.trunks, output.trunks, strict=False)),
-            list(zip(before.heads, output.heads, strict=False)),
-        )
-        trunks = [trunk_distance(new, old, cells == 0, shown) for old, new in pairs[0]]
-        heads = [distill_sigmoid(new, old, shown) for old, new in pairs[1]]
+        trunks = [trunk_distance(*each, cells == 0, shown) for each in zip(output.trunks, before.trunks, strict=False)]
+        heads = [distill_sigmoid(*each, shown) for each in zip(output.heads, before.heads, strict=False)]
         return {
             "segmentation": pixel_bce(logits, targets),
             "residual": config.residual * raised + config.residual_bce * lowered,
             "trunks": config.trunks * torch.stack(trunks).sum(),
             "distillation": config.distillation * torch.stack(heads).sum(),
         }
-
-    @torch.no_grad()
-    def teacher_outputs(self, crops: Batch) -> BamOutput:
-        """Outputs of the teacher."""
-        assert self.teacher is not None
-        output: BamOutput = self.teacher(crops.images, crops.boxes)
-        return output
 
     @torch.no_grad()
     def predict(self, images: Tensor, boxes: Tensor | None = None) -> Prediction:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
@@ -107,11 +108,8 @@ class TwoBranches(nn.Conv2d):
         first, second = cast("list[Norm]", list(self.norms))
         weight, bias = merged((self.weight, self.second), (first, second))
         self.weight.copy_(weight)
-        assert first.running_mean is not None
-        assert first.running_var is not None
-        first.weight.fill_(1)
-        first.running_mean.zero_()
-        first.running_var.fill_(1 - first.eps)
+        first.reset_running_stats()
+        first.weight.fill_(math.sqrt(1 + first.eps))  # divides by as much
         first.bias.copy_(bias)
         self.weight.requires_grad = False
         freeze(first)
@@ -119,13 +117,11 @@ class TwoBranches(nn.Conv2d):
 
 def merged(weights: Sequence[Tensor], norms: Sequence[_BatchNorm]) -> tuple[Tensor, Tensor]:
     """Weight and bias of one convolution that computes half the sum of several, each with its batch normalization."""
-    weight, bias = torch.zeros_like(weights[0]), torch.zeros_like(norms[0].bias)
-    for each, norm in zip(weights, norms, strict=True):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        factor = norm.weight / (norm.running_var + norm.eps).sqrt()
-        weight += each * factor[:, None, None, None] / len(weights)
-        bias += (norm.bias - norm.running_mean * factor) / len(weights)
+    fused = []
+    for weight, norm in zip(weights, norms, strict=True):
+        mean, var = cast("Tensor", norm.running_mean), cast("Tensor", norm.running_var)
+        fused.append(fuse_conv_bn_weights(weight, None, mean, var, norm.eps, norm.weight, norm.bias))
+    weight, bias = (torch.stack(each).mean(0) for each in zip(*fused, strict=True))
     return weight, bias
 
 

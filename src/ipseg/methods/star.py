@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ipseg.config import scoped
 from ipseg.data.batch import Batch, StepBatch
@@ -128,6 +128,8 @@ def class_statistics(moments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class Star(SigmoidMethod[StarConfig]):
     """New classes learn beside replayed features of the old ones; features of old classes stay."""
 
+    replay_plan = staticmethod(star_plan)
+
     def __init__(self, config: StarConfig, network: SoftmaxNetwork) -> None:
         super().__init__(config, network)
         width = network.width
@@ -168,12 +170,9 @@ class Star(SigmoidMethod[StarConfig]):
         if self.teacher is None:
             self.replay = Plan(current[:0], 0.0, current)
         else:
-            self.replay = self.plan_of(self.buffer("cells")[: 1 + known].cpu(), current, predicted, iterations)
+            previous = self.buffer("cells")[: 1 + known].cpu()
+            self.replay = self.replay_plan(previous, current, predicted, iterations, overlap=self.step.overlap)
         self.drawn = torch.arange(known).repeat_interleave(self.replay.vectors.long()).to(self.buffer("cells").device)
-
-    def plan_of(self, previous: Tensor, current: Tensor, predicted: Tensor, iterations: int) -> Plan:
-        """What to replay."""
-        return star_plan(previous, current, predicted, iterations, overlap=self.step.overlap)
 
     def counted(self, batches: Iterable[StepBatch]) -> tuple[Tensor, Tensor, int]:
         """(1 + new,) cells annotated, (1 + old,) what the teacher says of the others, and the number of batches."""
@@ -245,22 +244,16 @@ class Star(SigmoidMethod[StarConfig]):
     def with_replay(self, segmentation: Tensor, logits: Tensor, background: Tensor, shown: Tensor) -> Tensor:
         """The mean of three losses of the new classes: on pixels, on drawn features, on background cells once more.
 
-        logits: (B, new, h, w). background, shown: (B, h, w) bool.
+        logits: (B, new, h, w). background, shown: (B, h, w) bool. All processes have the same drawn features.
         """
         assert self.replay is not None
-        count, cells = all_reduce_sum(torch.stack([background.sum(), shown.sum()])).float()
-        weight = torch.stack([cells.new_tensor(float(len(self.drawn))), self.replay.background * count]) / cells
-        again = mean_over(F.softplus(logits).sum(1), background)
-        loss: Tensor = (segmentation + weight[0] * self.drawn_bce() + weight[1] * again) / (1 + weight.sum())
-        return loss
-
-    def drawn_bce(self) -> Tensor:
-        """Binary cross-entropy of the new classes on features of old ones, the same in all processes."""
         kept = [self.buffer(name)[self.drawn] for name in ("prototypes", "noise", "norms")]
-        new = cast("nn.Conv2d", self.network.classifiers[-1])
-        features = of_first_process(drawn_features(kept[0], kept[1], kept[2]))
-        logits = F.linear(features, new.weight.flatten(1), new.bias).float()
-        loss: Tensor = F.softplus(logits).sum() / max(len(self.drawn), 1)
+        new, features = self.network.classifiers[-1], of_first_process(drawn_features(kept[0], kept[1], kept[2]))
+        drawn = F.softplus(new(features[..., None, None]).float()).sum() / max(len(features), 1)
+        again = mean_over(F.softplus(logits).sum(1), background)
+        count, cells = all_reduce_sum(torch.stack([background.sum(), shown.sum()])).float()
+        of_drawn, of_again = len(features) / cells, self.replay.background * count / cells
+        loss: Tensor = (segmentation + of_drawn * drawn + of_again * again) / (1 + of_drawn + of_again)
         return loss
 
 
