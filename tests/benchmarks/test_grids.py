@@ -108,6 +108,11 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         ("ade", "bam"): {(100, 8, "warm_poly", 0.01)},
         ("ade", "mib_awt"): {(60, 24, "poly", 0.02)},
         ("voc", "sdr"): {(30, 8, "poly", 0.01)},
+        ("voc", "reminder"): {(30, 16, "poly", 0.01)},
+        ("ade", "reminder"): {(60, 10, "poly", 0.01)},
+        **{("voc", method): {(30, 24, "poly", 0.02)} for method in ("dft", "mib_nest")},
+        **{("ade", method): {(60, 24, "poly", 0.02)} for method in ("dft", "mib_nest")},
+        ("ade", "plop"): {(60, 24, "poly", 0.01)},
         ("voc", "plop_nest"): {(30, 24, "poly", 0.02)},
         ("ade", "plop_nest"): {(60, 24, "poly", 0.02)},
     }
