@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels
+from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels, padded_labels
 from ipseg.models import reduce
+from ipseg.models.features import Canvas
 
 
 def test_a_class_has_the_mean_of_its_cells_and_one_that_is_not_there_has_zero():
@@ -27,6 +28,12 @@ def test_labels_are_those_of_the_nearest_pixel_and_void_stays_void():
     labels = torch.tensor([[[1, 1, 2, 255], [1, 1, 0, 0]]])
     assert nearest_labels(labels, (1, 2)).tolist() == [[[1, 2]]]
     assert nearest_labels(labels, (2, 4)).equal(labels)
+
+
+def test_labels_are_padded_as_the_canvas_is_before_they_become_cells():
+    canvas = Canvas(torch.zeros(1, 4), (4, 4), (3, 2))
+    labels = padded_labels(torch.tensor([[[1, 2], [3, 4], [5, 6]]]), canvas)
+    assert labels[0].tolist() == [[1, 2, 255, 255], [3, 4, 255, 255], [5, 6, 255, 255], [255, 255, 255, 255]]
 
 
 def test_half_precision_is_widened_before_it_is_summed():

@@ -86,6 +86,15 @@ def test_in_mixed_precision_losses_are_single_and_gradients_finite(name, make, b
     assert all(torch.isfinite(tensor).all() for tensor in method.network.state_dict().values())
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_crops_need_not_be_multiples_of_the_stride(name, make, hand_made):
+    method, odd = make(name), StepBatch(hand_made([0, 3], size=40), num_new=2)
+    method.prepare([odd])
+    learn(method, odd, iterations=1)
+    method.end_step([odd])
+    assert all(torch.isfinite(tensor).all() for tensor in method.network.state_dict().values())
+
+
 # ---- EWF, AWT, NeST -------------------------------------------------------------------------------------------------
 
 

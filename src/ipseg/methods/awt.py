@@ -13,7 +13,7 @@ from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_between
 from ipseg.methods.mib import Mib, MibConfig
-from ipseg.methods.prototypes import class_masks, nearest_labels
+from ipseg.methods.prototypes import class_masks, nearest_labels, padded_labels
 from ipseg.methods.softmax import PLAIN_BASE
 from ipseg.models.network import ModelConfig
 from ipseg.models.reduce import all_reduce_sum
@@ -68,9 +68,11 @@ class MibAwt(Mib):
         sums, counts = weight.new_zeros(()), weight.new_zeros(())
         for batch in batches:
             crops = batch.inputs
-            decoded = self.teacher(crops.images, crops.boxes).decoded[: batch.num_new].float()
+            output = self.teacher(crops.images, crops.boxes)
+            decoded = output.decoded[: batch.num_new].float()
             gray = self.teacher.encoder.backbone.mean.expand_as(crops.images[:1])
-            masks = class_masks(nearest_labels(crops.labels[: batch.num_new], decoded.shape[-2:]), classes)
+            labels = padded_labels(crops.labels[: batch.num_new], output.canvas)
+            masks = class_masks(nearest_labels(labels, decoded.shape[-2:]), classes)
             if not self.config.mask_per_class:
                 masks = masks.sum(1, keepdim=True)
             found = attribution_sums(decoded, self.teacher(gray).decoded.float(), weight, masks)

@@ -17,7 +17,7 @@ from ipseg.errors import require_at_least
 from ipseg.methods.distillation import unbiased_ce
 from ipseg.methods.mib import Mib, MibConfig
 from ipseg.methods.plop import Plop, PlopConfig
-from ipseg.methods.prototypes import nearest_labels
+from ipseg.methods.prototypes import nearest_labels, padded_labels
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.network import ModelConfig
 from ipseg.models.precision import autocast_disabled
@@ -110,7 +110,8 @@ def tune_new_classifier(method: SoftmaxMethod[Any], batches: Iterable[StepBatch]
     sums, counts, passes = weight.new_zeros(()), weight.new_zeros(()), 0
     for batch in batches:
         said, count = method.teacher_outputs(batch.inputs), batch.num_new
-        logits, labels = said.upsampled()[:count], batch.inputs.labels[:count]
+        logits = upsample(said.logits[:count], said.canvas.padded)
+        labels = padded_labels(batch.inputs.labels[:count], said.canvas)
         found = importance_sums(said.decoded[:count].float(), logits, labels, weight, classes)
         sums, counts, passes = sums + found[0], counts + found[1], passes + 1
     transformation = Transformation(weight, bias, all_reduce_sum(sums), all_reduce_sum(counts))

@@ -79,9 +79,10 @@ class Reminder(Plop):
         parts = super().distillation_losses(output, before, boxes, labels)
         old = self.network.get_buffer("prototypes")[: before.logits.shape[1]]
         masks = class_masks(labels, range(len(old), output.logits.shape[1]))
-        means, _ = class_means(output.decoded.detach(), cell_shares(masks, output))
-        similarity = similar_classes(means, old, self.config.least_similarity)
-        loss = csw_distill(output.upsampled(), before.upsampled(), masks, similarity, self.config.temperature)
+        with autocast_disabled(masks):
+            means, _ = class_means(output.decoded.detach(), cell_shares(masks, output))
+            similarity = similar_classes(means, old, self.config.least_similarity)
+            loss = csw_distill(output.upsampled(), before.upsampled(), masks, similarity, self.config.temperature)
         return {**parts, "distillation": self.config.distillation * loss}
 
     @torch.no_grad()
@@ -94,8 +95,8 @@ class Reminder(Plop):
         sums, counts = torch.zeros_like(new), new.new_zeros(len(new))
         for batch in batches:
             output = self.network(batch.inputs.images, batch.inputs.boxes)
-            shares = cell_shares(class_masks(batch.inputs.labels, classes), output)
-            with autocast_disabled(shares):
+            with autocast_disabled(new):
+                shares = cell_shares(class_masks(batch.inputs.labels, classes), output)
                 found = torch.einsum("bchw,bkhw->bkc", output.decoded.float(), shares)
             weights = shares.sum((2, 3))
             sums += (found / weights.where(weights > 0, 1)[..., None]).sum(0)
@@ -116,8 +117,7 @@ def cell_shares(masks: Tensor, output: SoftmaxOutput) -> Tensor:
 
     canvas, (height, width) = output.canvas, output.decoded.shape[-2:]
     down, across = (lines(*sizes) for sizes in zip((height, width), canvas.padded, canvas.original, strict=True))
-    with autocast_disabled(masks):
-        return down @ masks @ across.T
+    return down @ masks @ across.T
 
 
 def similar_classes(means: Tensor, prototypes: Tensor, least: float) -> Tensor:

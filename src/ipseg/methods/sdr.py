@@ -13,13 +13,14 @@ from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import unbiased_ce, unbiased_distill
 from ipseg.methods.losses import mean_over
-from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels
+from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels, padded_labels
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
-from ipseg.models.boxes import inside, touched
+from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
+from ipseg.models.precision import autocast_disabled
 from ipseg.models.reduce import all_reduce_max
 from ipseg.models.softmax import SoftmaxNetwork
-from ipseg.scenario import IGNORE, Step
+from ipseg.scenario import Step
 
 LEAST_SUM = 0.01
 """A cell whose features add up to less is as sparse as one of this: there the code divides by almost zero."""
@@ -77,23 +78,20 @@ class Sdr(SoftmaxMethod[SdrConfig]):
         crops, labels, config = batch.inputs, self.labels(batch), self.config
         output = self.network(crops.images, crops.boxes)
         logits, features = output.upsampled(), output.stages[-1].float()
-        cells = nearest_labels(labels, features.shape[-2:])
-        cells = cells.where(touched(crops.boxes, output.canvas.padded, features.shape[-2:]), IGNORE)
+        cells = nearest_labels(padded_labels(labels, output.canvas), features.shape[-2:])
         prototypes = self._updated_prototypes(features.detach(), cells)
         annotated = class_masks(cells, range(len(prototypes)))
-        parts = {
-            "segmentation": unbiased_ce(logits, labels, old=1 if self.teacher is None else 1 + len(self.step.old)),
-            "attraction": config.attraction * distance_to(prototypes[1:], features, annotated[:, 1:]),
-            "repulsion": config.repulsion * repulsion(features, annotated),
-            "sparsity": config.sparsity * sparsity(features, annotated),
-        }
+        parts = {"segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old))}
+        with autocast_disabled(features):
+            parts["attraction"] = config.attraction * distance_to(prototypes[1:], features, annotated[:, 1:])
+            parts["repulsion"] = config.repulsion * repulsion(features, annotated)
+            parts["sparsity"] = config.sparsity * sparsity(features, annotated)
         if self.teacher is not None:
             before = self.teacher_outputs(crops).upsampled()
             shown = inside(crops.boxes, output.canvas.original)
             parts["distillation"] = config.distillation * unbiased_distill(logits, before, shown)
-            said = nearest_labels(before.argmax(1), features.shape[-2:]).where(cells == 0, 0)
-            masks = class_masks(said, range(1, before.shape[1]))
-            means, counts = class_means(features, masks)
+            said = nearest_labels(padded_labels(before.argmax(1), output.canvas), cells.shape[-2:]).where(cells == 0, 0)
+            means, counts = class_means(features, class_masks(said, range(1, before.shape[1])))
             apart = (means - prototypes[1 : before.shape[1]]).square().mean(1)
             parts["matching"] = config.matching * mean_where(apart, counts > 0)
         return parts

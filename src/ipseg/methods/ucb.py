@@ -41,7 +41,7 @@ class PixelWeights(nn.Module):
         new = classes[:, self.old :].sum(1) > 0
         certain = certainty(uncertain.where(counted & ~new, 0), self.least_certain)
         balance = class_balance(frequency, self.old)
-        weights = certain * torch.einsum("bkhw,k->bhw", classes, balance)
+        weights = certain * (classes * balance[:, None, None]).sum(1)
         pixels, total = all_reduce_sum(torch.stack([classes.sum(), weights.sum()]))
         normalized: Tensor = weights * (pixels / total.clamp(min=1e-8))
         return normalized
