@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from ipseg.methods.labels import (
     classes_present,
     coupled_labels,
+    labels_at_cells,
     permanent_labels,
     temporary_labels,
     where_unlabeled,
 )
+from ipseg.models.features import Canvas
 from ipseg.scenario import MAX_CLASSES
 
 C_U, C_B = 0, 1  # channels of the permanent branch
@@ -121,3 +123,13 @@ def test_the_last_class_that_a_byte_has_room_for_is_taught():
 def test_what_a_model_finds_counts_only_where_nothing_is_annotated():
     y, found = torch.tensor([[[0, 0, 3, IGNORE]]]), torch.tensor([[[1, 0, 1, 1]]])
     assert where_unlabeled(found, y).tolist() == [[[1, 0, 0, IGNORE]]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "cells"),
+    [("nearest", [[0, 2, 4, IGNORE], [10, 12, 14, IGNORE]]), ("nearest-exact", [[6, 8, IGNORE, IGNORE], [IGNORE] * 4])],
+)
+def test_a_cell_has_the_label_of_its_first_pixel_or_the_one_in_its_middle_and_padding_has_none(mode, cells):
+    labels = torch.arange(15).view(1, 3, 5)
+    canvas = Canvas(torch.zeros(1, 4), (4, 8), (3, 5))
+    assert labels_at_cells(labels, canvas, (2, 4), mode)[0].tolist() == cells
