@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -12,6 +14,7 @@ import ipseg
 from ipseg import UserError
 from ipseg.apps.model import Result, as_array
 from ipseg.config import to_dict
+from ipseg.evaluation.results import RunResult
 from ipseg.training.recipe import make_recipe
 
 
@@ -131,7 +134,7 @@ def test_exif_rotation_is_honored_in_files_and_pillow_images(model, tmp_path):
     assert upright.labels.shape == (70, 50)
 
 
-@pytest.mark.parametrize("wrong", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8), 7])
+@pytest.mark.parametrize("wrong", [np.zeros((4, 4)), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8), 7])
 def test_what_is_no_image_is_told(model, wrong):
     with pytest.raises(UserError, match="an image is"):
         model.predict(wrong)
@@ -148,38 +151,99 @@ def test_classes_are_present_by_the_posterior_or_without_one_by_the_pixels():
     labels = np.array([[0, 1]], dtype=np.uint8)
     names = ("background", "cow", "bus")
     scores = np.zeros((3, 1, 2), np.float32)
-    assert Result(names, labels, scores, labels, {"cow": 0.2, "bus": 0.9}, None).present == ("bus",)
-    assert Result(names, labels, scores, labels, None, None).present == ("cow",)
+    image = np.zeros((1, 2, 3), np.uint8)
+    assert Result(image, names, labels, scores, labels, {"cow": 0.2, "bus": 0.9}, None).present == ("bus",)
+    assert Result(image, names, labels, scores, labels, None, None).present == ("cow",)
 
 
 def test_settings_of_inference_change_the_scores_and_others_are_refused(model, tiny_run):
     plain = model.predict(photo()).scores
-    changed = ipseg.load(tiny_run, set=["method.alpha_bc=0.1"]).predict(photo()).scores
+    changed = ipseg.load(tiny_run, method={"alpha_bc": 0.1}).predict(photo()).scores
     assert np.allclose(changed[0] * 9, plain[0], rtol=1e-4)
     with pytest.raises(UserError, match=r"training.lr is part of how .* was trained"):
-        ipseg.load(tiny_run, set=["training.lr=1"])
-    same = f"training.lr={yaml.safe_load((tiny_run / 'recipe.yaml').read_text())['training']['lr']}"
-    assert np.array_equal(ipseg.load(tiny_run, set=[same]).predict(photo()).scores, plain)
+        ipseg.load(tiny_run, training={"lr": 1})
+    same = yaml.safe_load((tiny_run / "recipe.yaml").read_text())["training"]["lr"]
+    assert np.array_equal(ipseg.load(tiny_run, training={"lr": same}).predict(photo()).scores, plain)
 
 
 # ---- train ------------------------------------------------------------------------------------------------------
 
 
 def test_train_takes_settings_a_recipe_or_a_file_and_gives_results(tiny_settings, tmp_path):
-    result = ipseg.train(tiny_settings, tmp_path / "one", set=["scenario.name=joint"], quiet=True)
+    result = ipseg.train(tiny_settings, tmp_path / "one", scenario={"name": "joint"}, quiet=True)
     assert len(result.steps) == 1
     recipe = make_recipe(tiny_settings | {"scenario": {"name": "joint"}})
-    again = ipseg.train(recipe, tmp_path / "two", set=["seed=0"], quiet=True)
+    again = ipseg.train(recipe, tmp_path / "two", seed=0, quiet=True)
     assert again.final() == result.final()
     written = tmp_path / "one" / "recipe.yaml"
     assert ipseg.train(written, tmp_path / "three", quiet=True).final() == result.final()
     assert to_dict(make_recipe(to_dict(recipe))) == to_dict(recipe)
 
 
-def test_one_change_needs_no_list_around_it(tiny_settings, tiny_run, tmp_path):
-    result = ipseg.train(tiny_settings, tmp_path / "run", set="scenario.name=joint", quiet=True)
+def test_settings_are_keywords_of_every_kind(tiny_settings, tiny_run, tmp_path):
+    changes = {"scenario": {"name": "joint"}, "training": {"lr": 1e-5, "crop": [32, 48]}, "device": "cpu"}
+    result = ipseg.train(tiny_settings, tmp_path / "run", quiet=True, **changes)
     assert len(result.steps) == 1
+    written = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    assert (written["training"]["lr"], written["training"]["crop"], written["device"]) == (1e-5, [32, 48], "cpu")
     with pytest.raises(UserError, match=r"--set model.width=8: model.width is fixed"):
-        ipseg.extend(tiny_run, tmp_path, "sheep", tmp_path / "more", set="model.width=8")
+        ipseg.extend(tiny_run, tmp_path, "sheep", tmp_path / "more", model={"width": 8})
     with pytest.raises(UserError, match=r"model.width is part of how"):
-        ipseg.load(tiny_run, set="model.width=8")
+        ipseg.load(tiny_run, model={"width": 8})
+    with pytest.raises(UserError, match="a setting is a number, a text, a list"):
+        ipseg.load(tiny_run, seed=object())
+
+
+# ---- results ----------------------------------------------------------------------------------------------------
+
+
+def test_images_come_in_many_forms(model):
+    pixels = photo()
+    plain = model.predict(pixels).labels
+    tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+    alpha = np.dstack([pixels, np.full(pixels.shape[:2], 255, np.uint8)])
+    for image in (tensor, tensor.float() / 255, alpha, Image.fromarray(alpha)):
+        assert np.array_equal(model.predict(image).labels, plain)
+    gray = pixels[..., 0]
+    twice = model.predict([gray, torch.from_numpy(gray.copy())[None]])
+    assert np.array_equal(twice[0].labels, twice[1].labels)
+    assert np.array_equal(twice[0].labels, model.predict(np.dstack([gray] * 3)).labels)
+
+
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        (torch.zeros(4, 8, 8), r"\(4, 8, 8\) of torch.float32"),
+        (torch.zeros(3, 8, 8, dtype=torch.int32), "of torch.int32"),
+        (torch.full((3, 8, 8), 2.0), "no normalization"),
+        (torch.full((3, 8, 8), torch.nan), "no normalization"),
+        (np.zeros((8, 8, 2), np.uint8), r"\(8, 8, 2\)"),
+        (7, "not int"),
+    ],
+)
+def test_an_array_that_is_no_image_is_refused(model, image, problem):
+    with pytest.raises(UserError, match=problem):
+        model.predict(image)
+
+
+def test_a_result_draws_saves_and_describes_itself(model, tmp_path):
+    result = model.predict(photo())
+    height, width = result.labels.shape
+    assert repr(result).startswith(f"Result({width} x {height}, ")
+    assert repr(model).startswith(f"Model({type(model.method).__name__}, step {model.step}, ")
+    result.save(tmp_path / "labels.png")
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "labels.png")), result.labels)
+    result.save(tmp_path / "labels.png")  # its own file is replaced
+    with Image.open(io.BytesIO(result._repr_png_())) as drawn:
+        assert drawn.width >= width
+    (tmp_path / "mine.png").write_bytes(b"somebody else's")
+    with pytest.raises(UserError, match="is not replaced"):
+        result.save(tmp_path / "mine.png")
+
+
+def test_evaluate_compare_and_explain_are_functions_too(tiny_run):
+    again = ipseg.evaluate(tiny_run, quiet=True)
+    assert again.miou == RunResult.read(tiny_run / "results.json").steps[-1].miou
+    (table,) = ipseg.compare(tiny_run)
+    assert len(table.rows) == 1
+    assert ipseg.explain(tiny_run, "val/000000").axes

@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
-from ipseg.apps.model import Model, Result, as_array, format_posterior
+from ipseg.apps.model import SAVED_BY, Model, Result, as_array, format_posterior, save_png
 from ipseg.data.image_io import find_images
 from ipseg.errors import FULL, UserError, format_path_error
 from ipseg.files import HEAD, remove_abandoned, replacing, write_text
-from ipseg.report.overlay import legend_entries, overlay, with_legend
 from ipseg.report.palette import indexed_image
 
 CLASSES = "classes.txt"
@@ -24,8 +22,6 @@ ENDINGS = (".png", "_overlay.png", "_scores.npz", "_unknown.png")
 """What may be written for an image, after its name."""
 SCORE_BYTES = 1_000_000_000
 """Of the scores of an image, at most."""
-WRITTEN_BY = "ipseg predict"
-"""In the metadata of the PNGs: only files with it are replaced."""
 
 
 def predict_all(
@@ -61,7 +57,7 @@ def predict_all(
                     f"{SCORE_BYTES / 1e9:.0f} are kept. Leave the option out, or scale the image down."
                 )
             result = model.predict(image, scores=probabilities, unknown=unknown)
-            _write_result(result, image, out, name, unknown=unknown)
+            _write_result(result, out, name, unknown=unknown)
         except Exception as error:
             failed[path] = _format_failure(path, error)
             continue
@@ -85,16 +81,15 @@ def _format_failure(path: Path, error: Exception) -> str:
     return f"{path} could not be labeled ({type(error).__name__}: {error})."
 
 
-def _write_result(result: Result, image: NDArray[np.uint8], out: Path, name: str, *, unknown: bool) -> None:
-    _save_png(indexed_image(result.labels), out / f"{name}.png", optimize=True)
-    drawn = with_legend(overlay(image, result.labels, result.classes), legend_entries(result.labels, result.classes))
-    _save_png(drawn, out / f"{name}_overlay.png")
+def _write_result(result: Result, out: Path, name: str, *, unknown: bool) -> None:
+    save_png(indexed_image(result.labels), out / f"{name}.png", optimize=True)
+    save_png(result.overlay(), out / f"{name}_overlay.png")
     if result.scores is not None:
         with replacing(out / f"{name}_scores.npz") as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, scores=result.scores.astype(np.float16), names=np.array(result.classes))
     if unknown:
         gray = (unknown_of(result) * 255).round().astype(np.uint8)
-        _save_png(Image.fromarray(gray), out / f"{name}_unknown.png")
+        save_png(Image.fromarray(gray), out / f"{name}_unknown.png")
 
 
 def unknown_of(result: Result) -> NDArray[np.float32]:
@@ -104,13 +99,6 @@ def unknown_of(result: Result) -> NDArray[np.float32]:
             "--unknown: the run's method has no map of unknown objects; IPSeg and SSUL have. Leave the option out."
         )
     return result.unknown
-
-
-def _save_png(image: Image.Image, path: Path, *, optimize: bool = False) -> None:
-    metadata = PngInfo()
-    metadata.add_text("Software", WRITTEN_BY)
-    with replacing(path) as temporary:
-        image.save(temporary, format="PNG", pnginfo=metadata, optimize=optimize)
 
 
 # ---- names of files ---------------------------------------------------------------------------------------------
@@ -168,7 +156,7 @@ def _require_own_files(out: Path, names: Iterable[str]) -> None:
         if not png.is_file():
             raise _foreign_file(target)
         with png.open("rb") as file:
-            if f"Software\0{WRITTEN_BY}".encode() not in file.read(HEAD):
+            if f"Software\0{SAVED_BY}".encode() not in file.read(HEAD):
                 raise _foreign_file(target)
 
 
