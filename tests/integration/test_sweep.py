@@ -65,7 +65,7 @@ def test_a_sweep_shares_base_steps_survives_a_failure_and_a_stop_and_ends_in_a_t
     begun.send_signal(signal.SIGINT)
     _, message = begun.communicate()
     assert begun.returncode == 130, message
-    assert "The same command goes on with them" in message
+    assert "The same command resumes them" in message
     assert not (out / "runs" / "ipseg_2-1_s0" / "step_02").exists()
 
     again = sweep("--jobs", "2")

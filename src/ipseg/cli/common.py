@@ -117,12 +117,13 @@ def render(thing: RenderableType) -> None:
     console.print(thing)
 
 
-def render_or_json(values: object, *tables: RenderableType, as_json: bool) -> None:
+def render_or_json(values: object, *parts: RenderableType, as_json: bool) -> None:
+    """Print JSON, or tables and text. Long lines of text are not folded."""
     if as_json:
         echo(json.dumps(values, indent=2))
         return
-    for table in tables:
-        render(table)
+    for part in parts:
+        (echo if isinstance(part, str) else render)(part)
 
 
 def with_device(changes: Sequence[str] | None, device: str | None) -> list[str]:

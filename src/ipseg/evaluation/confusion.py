@@ -35,8 +35,10 @@ class ConfusionMatrix:
             raise ValueError(f"labels must be whole numbers; truth is {truth.dtype}, prediction {prediction.dtype}.")
         counted = truth != IGNORE
         rows, columns = (labels[counted].to(self.matrix.device, torch.int64) for labels in (truth, prediction))
-        _require_labels("truth", rows, self.classes)
-        _require_labels("prediction", columns, self.classes)  # one too large would count in the next row
+        for name, labels in (("truth", rows), ("prediction", columns)):  # one too large would count in the next row
+            if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= self.classes):
+                held = f"{int(labels.min())} to {int(labels.max())}"
+                raise ValueError(f"{name} holds labels {held}; valid: 0 to {self.classes - 1}.")
         pairs = torch.bincount(rows * self.classes + columns, minlength=self.classes**2)
         self.matrix += pairs.view(self.classes, self.classes)
 
@@ -49,8 +51,3 @@ class ConfusionMatrix:
     def counts(self) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = self.matrix.cpu().numpy().copy()
         return counts
-
-
-def _require_labels(name: str, labels: Tensor, classes: int) -> None:
-    if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= classes):
-        raise ValueError(f"{name} holds labels {int(labels.min())} to {int(labels.max())}; valid: 0 to {classes - 1}.")
