@@ -381,6 +381,31 @@ def test_another_optimizer_schedule_and_view_of_the_images_can_be_chosen(tiny_se
     assert None not in result.steps[-1].iou.values()
 
 
+@pytest.mark.parametrize(("flip", "low", "high"), [(True, 0.3, 0.7), (False, 0, 0)])
+def test_every_batch_is_augmented_as_the_recipe_says(tiny_settings, tmp_path, monkeypatch, flip, low, high):
+    loaders = []
+    monkeypatch.setattr(experiment, "train_step", lambda _method, loader, *_, **__: loaders.append(loader))
+    tiny_settings["training"] |= {"flip": flip, "scale": [0.7, 0.9], "crop": [48, 32]}
+    run(make_recipe(tiny_settings), tmp_path / "run", quiet=True)
+    assert len(loaders) == 3
+    for loader in loaders:
+        batches = [loader.sampler[iteration] for iteration in range(20)]
+        for rows in ([row for batch in batches for row in part(batch)] for part in PARTS):
+            flipped = [params.flip for _, params in rows]
+            assert not flipped or low <= sum(flipped) / len(flipped) <= high
+            assert all(0.7 <= params.scale <= 1 for _, params in rows)
+        assert all(params.scale <= 0.9 for batch in batches for _, params in batch.inputs)
+        assert loader[0].inputs.images.shape[-2:] == (48, 32)
+
+
+PARTS = (
+    lambda batch: batch.inputs[: batch.num_new],
+    lambda batch: batch.inputs[batch.num_new :],
+    lambda batch: batch.replay_images,
+)
+"""Of a batch: new images, replayed ones, and those that are replayed for the posterior."""
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_what_is_prepared_has_the_number_format_of_what_is_learned(tiny_settings, tmp_path, monkeypatch, precision):
     mixed = []
