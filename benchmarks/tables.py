@@ -15,6 +15,8 @@ image     share of images whose set of classes is exactly right, by posterior, p
 oracles   mIoU with a part replaced by the ground truth, from oracles.json
 cost      parameters and multiply-adds, from costs.json
 rows      the lines of `table=NAME` in performance/results.jsonl
+paper     the rows of a grid of the paper's runs: the paper's mIoU over all classes, ours where it was measured
+          (results.jsonl beside the grid), and what to give `ipseg sweep GRID`
 """
 
 from __future__ import annotations
@@ -30,6 +32,12 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from ipseg.apps.compare import MAIN
+from ipseg.config import to_dict
+from ipseg.report.paper import published_for
+from ipseg.sweep.grid import Grid, GridRun, slug
+from ipseg.training.recipe import make_recipe
 
 HERE = Path(__file__).parent
 MARK = re.compile(r"(<!-- table (.*?)-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -205,6 +213,36 @@ def cost_table(measured: list[Line]) -> list[list[str]]:
     return table + [[", ".join(names), *cells] for cells, names in alike.items()]
 
 
+def paper_table(grid: Path) -> list[list[str]]:
+    """A row an entry of the grid and a column a scenario; entries that vary a setting have a row a value."""
+    results = grid.with_name("results.jsonl")
+    lines = read([results]) if results.is_file() else []
+    measured = {line["run"]: mean(line["steps"][-1]["iou"].values()) for line in lines}
+    rows: dict[str, list[GridRun]] = {}
+    for run in Grid.read(grid).runs():
+        values = [f"{key.removeprefix('method.')}={value}" for key, value in run.varied.items()]
+        rows.setdefault(", ".join(values) or run.entry, []).append(run)
+    scenarios = list(dict.fromkeys(run.scenario for runs in rows.values() for run in runs))
+    table = [["row", *scenarios, "ours", "command"]]
+    for name, runs in rows.items():
+        published = {run.scenario: printed_miou(run) for run in runs}
+        if not any(published.values()):
+            continue
+        ours = [f"{run.scenario}: {percent([measured[run.name]])}" for run in runs if run.name in measured]
+        only = runs[0].name if len(runs) == 1 else f"'{slug(name)}_*'"
+        cells = [published.get(scenario) or "" for scenario in scenarios]
+        table.append([name, *cells, ", ".join(ours) or "–", f"`--only {only}`"])
+    return table
+
+
+def printed_miou(run: GridRun) -> str | None:
+    """The paper's mIoU over all classes for a run; its main tables win where it has two numbers."""
+    numbers = published_for(to_dict(make_recipe(run.settings)))
+    found = [number for number in numbers if (number.measure, number.group) == ("miou", "all") and number.last]
+    chosen = [number for number in found if number.where in MAIN] or found
+    return f"{chosen[0].value:.1f}" if chosen else None
+
+
 OF_RUNS: dict[str, Callable[[Rows, str], list[list[str]]]] = {
     "main": main_table,
     "classes": class_table,
@@ -213,6 +251,7 @@ OF_RUNS: dict[str, Callable[[Rows, str], list[list[str]]]] = {
     "image": image_table,
 }
 OF_MEASUREMENTS: dict[str, Callable[[list[Line]], list[list[str]]]] = {"oracles": oracle_table, "cost": cost_table}
+KINDS = (*OF_RUNS, *OF_MEASUREMENTS, "rows", "paper")
 
 
 # ---- files and pages ------------------------------------------------------------------------------------------------
@@ -255,12 +294,14 @@ def table(mark: str) -> str:
         found = OF_RUNS[kind](chosen(read(files), patterns, single.pop("scenario", None), **single), reference)
     elif kind == "rows":
         found = rows_table(read(files), single["table"])
+    elif kind == "paper":
+        found = paper_table(HERE / files[0])
     elif kind in OF_MEASUREMENTS:
         found = OF_MEASUREMENTS[kind]([run for file in files for run in json.loads((HERE / file).read_text())["runs"]])
     else:
-        raise SystemExit(f"<!-- table {mark}-->: no kind {kind}; there are {', '.join([*OF_RUNS, *OF_MEASUREMENTS])}")
+        raise SystemExit(f"<!-- table {mark}-->: no kind {kind}; there are {', '.join(KINDS)}")
     kept = [at for at, name in enumerate(found[0]) if ["hide", name] not in options]
-    head, *rows = [[row[at].replace("_", "\\_") for at in kept] for row in found]
+    head, *rows = [[row[at] if "`" in row[at] else row[at].replace("_", "\\_") for at in kept] for row in found]
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

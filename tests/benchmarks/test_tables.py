@@ -81,6 +81,25 @@ def test_measurements_are_tabled_as_they_are(study):
     assert tables.table("cost costs.json").splitlines()[-1] == "| one, two | 2.0 – 2.0 | 1.0 – 1.0 | 3.0 – 3.0 |"
 
 
+def test_runs_of_the_paper_stand_beside_its_numbers_with_their_commands(study):
+    grid = """
+        base: voc_15-1_ipseg_swin-b
+        runs: {swin: {}, of our own: {method: {alpha_bc: 0.123}}}
+        scenarios: [15-5, 15-1]
+        also: [{runs: [swin], scenarios: [15-1], vary: {memory.size: [50, 7]}}]
+    """
+    (study / "paper").mkdir()
+    (study / "paper" / "grid.yaml").write_text(grid)
+    rows = [
+        "| swin | 80.9 | 81.5 | – | `--only 'swin_*'` |",
+        "| memory.size=50 |  | 80.8 | – | `--only swin_15-1_memory.size=50_s0` |",
+    ]
+    assert tables.table("paper paper/grid.yaml").splitlines()[2:] == rows
+    measured = run("swin", 0, (0.8, 0.7, 0.6, 0.5)) | {"run": "swin_15-1_s0"}
+    (study / "paper" / "results.jsonl").write_text(json.dumps(measured))
+    assert tables.table("paper paper/grid.yaml").splitlines()[2] == rows[0].replace("–", "15-1: 65.0")
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [
