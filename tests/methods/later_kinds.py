@@ -1,12 +1,11 @@
-"""Four kinds of methods that the contract must have room for, each as small as it gets: none is a method to use.
+"""Three kinds of methods that the contract must have room for, each as small as it gets: none is a method to use.
 
-They are named `later_kinds:FusedConfig` and so on in a recipe, as anybody's are.
+They are named `later_kinds:RebuiltConfig` and so on in a recipe, as anybody's are.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,31 +26,6 @@ from ipseg.models.network import ModelConfig
 from ipseg.models.reduce import all_reduce_sum
 from ipseg.models.softmax import SoftmaxNetwork, SoftmaxOutput
 from ipseg.scenario import Step
-
-# ---- weights fused after a step, as EWF ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class FusedConfig(FinetuneConfig):
-    name: str = "fused"
-    """The method."""
-
-    def build(self, model: ModelConfig, *, pretrained: bool = True) -> Fused:
-        return Fused(self, self.network(model, pretrained=pretrained))
-
-
-class Fused(Finetune):
-    """After a step every tensor that was there before is a mean of what it was and what it became."""
-
-    @torch.no_grad()
-    def end_step(self, _batches: Iterable[StepBatch]) -> None:
-        if self.teacher is None:
-            return
-        old, share = self.teacher.state_dict(), math.sqrt(len(self.step.new) / (1 + len(self.step.seen)))
-        for name, tensor in self.network.state_dict().items():
-            if name in old and tensor.is_floating_point():
-                tensor.copy_(old[name].lerp(tensor, share))
-
 
 # ---- layers rebuilt for a step, as RCIL ----------------------------------------------------------------------------
 

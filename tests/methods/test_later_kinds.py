@@ -1,4 +1,4 @@
-"""The contract has room for what comes later: fused weights, rebuilt layers, prototypes, proposals.
+"""The contract has room for what comes later: rebuilt layers, prototypes, proposals.
 
 Each kind is a miniature in later_kinds.py. All run through the engine that runs ours, which knows nothing of them.
 """
@@ -29,7 +29,7 @@ from ipseg.training.tensors import load_tensors
 
 pytestmark = pytest.mark.slow
 
-KINDS = ("Fused", "Rebuilt", "Prototypes", "Proposals")
+KINDS = ("Rebuilt", "Prototypes", "Proposals")
 STEPS = range(3)
 PHOTOGRAPH = np.random.default_rng(0).integers(0, 256, (41, 70, 3), dtype=np.uint8)  # of no data set
 
@@ -159,16 +159,6 @@ def build(kind: str, scenario: Scenario, steps: int = 2) -> Any:
     for step in scenario.steps[:steps]:
         method.begin_step(step)
     return method
-
-
-def test_fused_weights_lie_between_the_step_before_and_what_was_learned(scenario):
-    method = build("Fused", scenario)
-    for tensor in (method.network.classifiers[0].bias, method.network.classifiers[1].bias):
-        torch.nn.init.constant_(tensor, 1.0)
-    torch.nn.init.constant_(method.teacher.classifiers[0].bias, 0.0)
-    method.end_step(iter([]))
-    assert method.network.classifiers[0].bias.tolist() == pytest.approx([0.5] * 3)  # sqrt(1 new / 4 with background)
-    assert method.network.classifiers[1].bias.tolist() == [1.0]  # it was not there before
 
 
 def test_branches_and_the_layer_they_become_say_the_same_and_the_next_step_builds_on_it(scenario, batch):
