@@ -135,8 +135,8 @@ class Star(SigmoidMethod[StarConfig]):
         width = network.width
         for name, shape in (("prototypes", (0, width)), ("noise", (0, width)), ("norms", (0, 2)), ("cells", (1,))):
             network.register_buffer(name, torch.zeros(shape))
-        self.replay: Plan | None = None
-        """`prepare` makes it anew each time."""
+        self.replay = Plan(torch.zeros(0), 0.0, torch.zeros(1))
+        """`prepare` makes it anew each time; until then a step replays nothing."""
         self.drawn = torch.zeros(0, dtype=torch.long)
         """(n,): the old class of each feature that an iteration draws."""
 
@@ -147,6 +147,7 @@ class Star(SigmoidMethod[StarConfig]):
     def begin_step(self, step: Step) -> None:
         """Room for what is kept of the new classes."""
         super().begin_step(step)
+        self.replay, self.drawn = Plan(torch.zeros(len(step.old)), 0.0, torch.zeros(1 + len(step.seen))), self.drawn[:0]
         for name in ("prototypes", "noise", "norms", "cells"):
             kept = self.buffer(name)
             setattr(self.network, name, torch.cat([kept, kept.new_zeros(len(step.new), *kept.shape[1:])]))
@@ -208,7 +209,6 @@ class Star(SigmoidMethod[StarConfig]):
         kept = class_statistics(all_reduce_sum(moments))
         for name, values in zip(("prototypes", "noise", "norms"), kept, strict=True):
             self.buffer(name)[known:] = values.to(self.buffer(name))
-        assert self.replay is not None
         self.buffer("cells").copy_(self.replay.cells)
 
     def see(self, crops: Batch, output: SoftmaxOutput, labels: Tensor) -> None:
@@ -246,7 +246,6 @@ class Star(SigmoidMethod[StarConfig]):
 
         logits: (B, new, h, w). background, shown: (B, h, w) bool. All processes have the same drawn features.
         """
-        assert self.replay is not None
         kept = [self.buffer(name)[self.drawn] for name in ("prototypes", "noise", "norms")]
         new, features = self.network.classifiers[-1], of_first_process(drawn_features(kept[0], kept[1], kept[2]))
         drawn = F.softplus(new(features[..., None, None]).float()).sum() / max(len(features), 1)
