@@ -59,9 +59,9 @@ def test_what_is_there_is_kept_and_counted(bare):
     (bare / "saliency").mkdir()
     Image.new("1", (64, 48)).save(bare / "saliency" / "image_03.png")
     result = call(bare, "--fallback")
-    assert "11 maps written, 1 were there already" in result.output
+    assert "11 maps written, 1 existed already" in result.output
     assert not read_labels(bare / "saliency" / "image_03.png").any()
-    assert "0 maps written, 12 were there already" in call(bare, "--fallback").output
+    assert "0 maps written, 12 existed already" in call(bare, "--fallback").output
 
 
 def test_stopped_in_the_middle_it_goes_on_where_it_was(bare):
