@@ -35,6 +35,13 @@ DOUBLE = 1e-10
 rounding opens in one run alone, and that moves every weight."""
 STEPS = range(3)
 
+SYSTEMS: dict[str, dict[str, Any]] = {name: {"name": name} for name in METHODS} | {
+    "mib_ewf": {"name": "mib", "fuse": "endpoints", "freeze_old_classifiers": True},
+    "plop_ucb": {"name": "plop", "pixel_weights": "ucb"},
+    "ssul_ucb": {"name": "ssul", "pixel_weights": "ucb"},
+}
+"""Every method, and published systems that are settings of another."""
+
 # ---- every method, in double precision ------------------------------------------------------------------------------
 
 
@@ -55,7 +62,7 @@ def settings(name: str) -> dict[str, Any]:
             "decoder_dropout": 0.0,
             "posterior_dropout": 0.0,
         },
-        "method": {"name": name},
+        "method": SYSTEMS[name],
         "memory": {"size": 4},
         "training": {"epochs": 1, "batch_size": 3, "crop": [48, 48], "log_every": 1, "workers": 0},
         "device": "cpu",
@@ -69,7 +76,7 @@ def train_every_method(out: Path) -> None:
     torch.Tensor.float = torch.Tensor.double  # images and losses ask for single precision
     splits = make_recipe(settings("finetune")).splits()
     with distributed("cpu", batch_size=3):
-        for name in METHODS:
+        for name in SYSTEMS:
             run(make_recipe(settings(name)), out / name, splits=splits, quiet=True)
 
 
@@ -91,7 +98,7 @@ def trained(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
 def test_two_processes_learn_what_one_learns_with_every_method(name, trained):
     alone, two = trained / "alone" / name, trained / "two" / name
     steps = range(1 if name == "joint" else 2)
