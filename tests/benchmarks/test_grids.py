@@ -97,10 +97,10 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         found[key].add((training.epochs, training.batch_size, training.schedule, training.lr))
         assert recipe.evaluation.view == "center_crop"
     assert found == {
-        **{("voc", method): {(50, 16, "poly", 0.01)} for method in ("ipseg", "joint", "ssul")},
+        **{("voc", method): {(50, 16, "poly", 0.01)} for method in ("ipseg", "joint", "ssul", "microseg")},
         **{("voc", method): {(30, 24, "poly", 0.01)} for method in ("mib", "plop", "ilt", "lwf_mc")},
         **{("ade", method): {(60, 8, "warm_poly", 0.01)} for method in ("ipseg", "joint")},
-        ("ade", "ssul"): {(100, 24, "warm_poly", 0.05)},
+        **{("ade", method): {(100, 24, "warm_poly", 0.05)} for method in ("ssul", "microseg")},
         ("ade", "mib"): {(60, 24, "poly", 0.01)},
         ("voc", "rcil"): {(30, 24, "poly", 0.02)},
         ("voc", "adapter"): {(60, 24, "poly", 0.01)},

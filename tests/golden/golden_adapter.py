@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class Subject:
 
     def scores(self) -> Tensor:
         """Of images that fill the canvas, after the last step."""
-        return self.method.predict(_images(self.inputs.images[self.inputs.shown])).scores
+        return self.method.predict_batch(self.rows(self.inputs.shown, replayed=0)).scores
 
     # ---- batches, by index -------------------------------------------------------------------------------------
 
@@ -150,7 +151,8 @@ class Subject:
             stored[place, :BASE_CLASSES] = inputs.image_labels[rows[place], :BASE_CLASSES]
         boxes = torch.tensor([[0.0, 0.0, height, width] for height, width in sizes.tolist()])
         salient, images = torch.from_numpy(inputs.salient[rows] > 0), _images(inputs.images[rows])
-        return Batch(images, boxes, torch.from_numpy(labels).long(), salient, torch.from_numpy(stored))
+        batch = Batch(images, boxes, torch.from_numpy(labels).long(), salient, torch.from_numpy(stored))
+        return replace(batch, regions=_grid(sizes)) if self.config.uses_regions else batch
 
     def visible(self, masks: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
         """Masks without the classes of other steps. A class's learned index is its mask value."""
@@ -167,6 +169,17 @@ class Subject:
 
 def _images(images: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.get_default_dtype()) / 255
+
+
+def _grid(sizes: NDArray[np.int64]) -> Tensor:
+    """Squares of 9 pixels as regions; of those in the first line only the first, the others are of no region."""
+    rows, columns = np.indices((64, 64)) // 9
+    grid = np.where((rows == 0) & (columns > 0), 255, 8 * rows + columns)
+    maps = [
+        np.pad(grid[:height, :width], ((0, 64 - height), (0, 64 - width)), constant_values=255)
+        for height, width in sizes
+    ]
+    return torch.from_numpy(np.stack(maps)).long()
 
 
 def _backbone(kind: str) -> BackboneConfig:

@@ -60,6 +60,8 @@ def named(name: str) -> dict[str, Any]:
 
 def build(name: str, steps: int = 1, seed: int = 0) -> Method:
     """A method on a small network, in the last of so many steps."""
+    if method_config(named(name)).uses_regions:
+        pytest.importorskip("skimage", reason="needs the extra regions")
     torch.manual_seed(seed)
     method = method_config(named(name)).build(MODEL)
     for step in scenario_of(name).steps[:steps]:
@@ -71,12 +73,8 @@ class Hidden:
     """A split whose masks hold some classes only; everything else is as it was."""
 
     def __init__(self, split: Dataset, shown: set[int]) -> None:
-        self.names, self.image, self.saliency, self.class_presence = (
-            split.names,
-            split.image,
-            split.saliency,
-            split.class_presence,
-        )
+        self.names, self.image, self.class_presence = split.names, split.image, split.class_presence
+        self.saliency, self.regions = split.saliency, split.regions
         self._split, self._shown = split, shown
 
     def mask(self, index: int) -> np.ndarray:
@@ -89,17 +87,14 @@ def batches(tmp_path) -> Callable[..., list[StepBatch]]:
     """The first batches of step 1, with a memory of the base step, from the data as it is or from another split."""
 
     def make(name: str, split: Dataset = SPLITS.train, count: int = 2) -> list[StepBatch]:
-        config, steps, labels = (
-            MemoryConfig(size=6),
-            scenario_of(name).steps,
-            method_config(named(name)).replayed_labels,
-        )
+        config, steps = MemoryConfig(size=6), scenario_of(name).steps
+        labels, regions = method_config(named(name)).replayed_labels, method_config(named(name)).uses_regions
         folder, step = tmp_path / "memory", steps[min(1, len(steps) - 1)]
         if not folder.exists():
-            base = StepDataset(SPLITS.train, scenario_of(name), steps[0])
+            base = StepDataset(SPLITS.train, scenario_of(name), steps[0], regions=regions)
             kept = update_memory(ReplayMemory([], SPLITS.train, ()), base, config, 0, lambda _: [])
             save_memory(kept, folder, base, config, labels)
-        view = StepDataset(split, scenario_of(name), step)
+        view = StepDataset(split, scenario_of(name), step, regions=regions)
         memory = load_memory(folder, split, LabelPolicy(labels, view))
         plan = build(name, 1 + step.index).plan(4, len(memory) if step.index else 0)
         loader = BatchLoader(view, memory, plan, crop=(64, 64), scales=(0.7, 1.5), flip=True, seed=0, device=CPU)
@@ -367,7 +362,8 @@ def changed(config: MethodConfig, key: str) -> MethodConfig:
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - {"joint"}))
 def test_settings_of_later_steps_and_of_inference_leave_the_base_step_as_it_is(name):
     """Runs that differ in these alone share a base step."""
-    plain, base = METHODS[name](), StepDataset(SPLITS.train, scenario_of(name), scenario_of(name).steps[0])
+    plain, scenario = METHODS[name](), scenario_of(name)
+    base = StepDataset(SPLITS.train, scenario, scenario.steps[0], regions=plain.uses_regions)
     keys = [key for key, scope in scopes(plain).items() if scope in ("later", "inference")]
     learned = []
     for config in [plain, *(changed(plain, key) for key in keys)]:

@@ -76,7 +76,7 @@ def test_later_batch_statistics_rest_everywhere_and_dropout_is_the_posteriors_an
 def test_the_official_encoder_draws_dropout_for_the_losses_but_not_for_teacher_and_prediction(make_method, batch):
     method = make_method(step=1, variant="official")
     images = batch.inputs.images
-    labels, scores = method.pseudo_labels(images), method.predict(images).scores
+    labels, scores = method.pseudo_labels(batch.inputs), method.predict(images).scores
     taught = []
     original = method._teacher_labels
     method._teacher_labels = lambda *args: taught.append(original(*args)) or taught[-1]
@@ -167,7 +167,7 @@ def test_the_teacher_stands_still_while_the_permanent_branch_learns(make_method,
 def test_the_teacher_is_the_model_that_stood_at_the_end_of_the_step_before(make_method, scenario, hand_made):
     method = make_method(step=1)
     crops = hand_made([0], classes=4)
-    found = method.pseudo_labels(crops.images)
+    found = method.pseudo_labels(crops)
     assert found.any()
     method.begin_step(scenario.steps[2])
     with torch.no_grad():
@@ -300,7 +300,7 @@ def test_a_pseudo_label_counts_from_a_probability_of_seven_tenths(make_method, b
     best, winner = logits.sigmoid().max(1)
     expected = (winner - 1).clamp(min=0).where(best >= 0.7, 0)
     assert (best < 0.7).any()
-    assert torch.equal(method.pseudo_labels(images), expected)
+    assert torch.equal(method.pseudo_labels(batch.inputs), expected)
 
 
 @pytest.mark.parametrize("saliency", ["all", "none"])

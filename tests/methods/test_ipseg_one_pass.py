@@ -63,7 +63,7 @@ def test_one_pass_over_all_images_gives_what_a_pass_for_each_use_gives(make_meth
     network = method.network
     with torch.no_grad():
         features = network.encoder(crops.images, crops.boxes)
-        found = method.pseudo_labels(crops.images).where(crops.labels == 0, 0)  # nothing has moved since the teacher
+        found = method.pseudo_labels(crops).where(crops.labels == 0, 0)  # nothing has moved since the teacher
         new, permanent = (logits_of(head, features) for head in (network.temporary[-1], network.permanent))
         pooled = network.encoder(torch.cat([crops.images[:1], wholes.images])).pooled
         labels = torch.cat([method.image_labels(crops)[:1], method.image_labels(wholes)])

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import commands
-from ipseg.apps import saliency as app_module
-from ipseg.apps.saliency import plan_maps, write_maps
+from ipseg.apps import maps as app_module
+from ipseg.apps.maps import plan_maps, write_maps
 from ipseg.apps.train import describe_plan
 from ipseg.data.folder import FolderConfig
 from ipseg.data.image_io import read_labels

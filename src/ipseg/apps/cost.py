@@ -22,6 +22,7 @@ from ipseg.methods.base import Method
 from ipseg.models.boxes import full_boxes
 from ipseg.models.network import count_parameters
 from ipseg.report.formats import plain_table
+from ipseg.saliency.regions import MAX_REGIONS
 from ipseg.scenario import Scenario, Step, known_classes
 from ipseg.training.folder import RunFolder
 from ipseg.training.iteration import CudaGraphIteration, Iteration
@@ -83,7 +84,7 @@ def count(method: Method, size: int) -> dict[str, int]:
     # Attention as plain products: torch does not count its fused form on the CPU.
     plain = sdpa_kernel(SDPBackend.MATH)
     with plain, FakeTensorMode(allow_non_fake_inputs=True), FlopCounterMode(display=False) as counter:
-        method.predict(torch.zeros(1, 3, size, size))
+        method.predict_batch(_noise(1, (size, size), method.step, torch.device("cpu")))
     return {
         "parameters": count_parameters(method.network),
         "trainable": sum(trainable.values()),
@@ -102,8 +103,8 @@ class Speed:
 def measure(method: Method, recipe: Recipe, step: Step, size: int, device: torch.device) -> tuple[Speed, Speed]:
     """Speed and memory of labeling one image, and of an iteration of training."""
     method.network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    image = torch.rand(1, 3, size, size, device=device)
-    inference = _time(lambda: method.predict(image), 1, device)
+    image = _noise(1, (size, size), step, device)
+    inference = _time(lambda: method.predict_batch(image), 1, device)
     config = recipe.training
     plan = method.plan(config.batch_size, recipe.memory.size if step.index else 0)
     batch = StepBatch(
@@ -140,6 +141,7 @@ def _noise(count: int, crop: tuple[int, int], step: Step, device: torch.device) 
         salient=torch.rand(count, *crop, device=device) < 0.5,
         stored=torch.zeros(count, len(step.seen), dtype=torch.bool, device=device),
         full=labels,
+        regions=torch.randint(MAX_REGIONS, labels.shape, device=device),
     )
 
 

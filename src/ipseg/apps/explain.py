@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from ipseg.apps.explain_sheet import IGNORED, OTHER, PURE, SALIENT, UNKNOWN_THING, Panel, Sheet, head_rows
 from ipseg.apps.model import Model, as_array, as_tensor
 from ipseg.apps.run import Run
+from ipseg.data.batch import Sample as StepSample
 from ipseg.data.dataset import DatasetSplits, require_same_size
+from ipseg.data.transforms import as_batch
 from ipseg.errors import UserError
 from ipseg.files import replacing, require_output
 from ipseg.methods.ipseg import IPSegConfig
@@ -108,7 +110,9 @@ def label_panels(
     old = torch.zeros_like(y)
     inputs = [Panel(f"y: labels of step {step.index}", y.numpy()), Panel("S(x): saliency", sample.saliency * SALIENT)]
     if teacher is not None:
-        old = teacher.method.pseudo_labels(as_tensor(sample.image, teacher.device))[0].cpu()
+        seen = StepSample(sample.image, y.byte().numpy(), sample.saliency)
+        batch = as_batch(seen, len(teacher.classes) - 1, teacher.device)
+        old = teacher.method.pseudo_labels(batch)[0].cpu()
         inputs.append(Panel(f"f_t-1(x): model of step {teacher.step}", old.numpy()))
 
     def panel(caption: str, channels: torch.Tensor, *meaning: int) -> Panel:

@@ -231,7 +231,7 @@ def create(new: Run, base: Run, splits: DatasetSplits, *, memory: bool) -> None:
         replayed = ReplayMemory([], EmptyDataset(), last.seen)
     with whole_or_nothing(new.path) as partial:
         folder = RunFolder(partial)
-        folder.check_data(data_facts(splits.train))
+        folder.check_data(data_facts(splits, new.recipe.method))
         folder.create(new.recipe, new.scenario)
         folder.copy_steps(base.folder, last.index + 1, memory=False)
         move_memory(replayed, folder.step(last.index) / "memory", [splits.train, splits.val])

@@ -127,7 +127,7 @@ def _memory_files(run: Run, step: Step) -> list[str]:
             f"{folder / 'memory'}: {error} Put a whole copy of the memory in its place, or pack the step without it: "
             "--no-memory."
         ) from error
-    kinds = ("saliency", "images", "labels")
+    kinds = ("saliency", "regions", "images", "labels")
     images = [f"memory/{kind}/{one.name}.png" for kind in kinds for one in run.memory(step).exemplars]
     return ["memory/manifest.json", *(name for name in images if (folder / name).is_file())]
 

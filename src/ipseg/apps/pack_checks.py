@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ipseg.data.dataset import EmptyDataset
-from ipseg.data.image_io import read_labels
+from ipseg.data.image_io import read_labels, read_regions
 from ipseg.data.memory import load_memory
 from ipseg.errors import UserError
 from ipseg.files import require_version
@@ -27,7 +27,7 @@ PACK_BYTES = 8 << 30
 NAME_BYTES = 255
 """Of a file's name, as most systems have it."""
 MEMBER = re.compile(
-    r"weights\.safetensors|step\.json|memory/(manifest\.json|(saliency|images|labels)/.+\.png)", re.DOTALL
+    r"weights\.safetensors|step\.json|memory/(manifest\.json|(saliency|regions|images|labels)/.+\.png)", re.DOTALL
 )
 
 
@@ -120,12 +120,16 @@ def require_memory(folder: Path, seen: Sequence[str]) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"its memory names {', '.join(twice)} more than once.")
     for index, exemplar in enumerate(memory.exemplars):
-        saliency, labels = (folder / kind / f"{exemplar.name}.png" for kind in ("saliency", "labels"))
+        saliency, labels, regions = (
+            folder / kind / f"{exemplar.name}.png" for kind in ("saliency", "labels", "regions")
+        )
         if not saliency.is_file():
             raise UserError(f"the saliency map of {exemplar.name} is not in its memory.")
         try:
             for path in (saliency, *([labels] if labels.is_file() else [])):
                 read_labels(path)
+            if regions.is_file():
+                read_regions(regions)
             if exemplar.has_copy():
                 memory.sample(index)
         except UserError as error:

@@ -45,7 +45,7 @@ def describe_plan(recipe: Recipe, folder: Path, *, resume: bool = False) -> tupl
         splits = recipe.splits()
         scenario = recipe.scenario.build(splits.name, splits.classes)
         run.require_fitting(scenario)
-        run.check_data(data_facts(splits.train))
+        run.check_data(data_facts(splits, recipe.method))
         method.begin_step(scenario.steps[0])
         base = pending_base(recipe, scenario, run)
     except UserError as error:

@@ -1,14 +1,17 @@
-"""`ipseg saliency`, `scenarios`, `cost`, `doctor`, `data check`: before a run."""
+"""`ipseg saliency`, `regions`, `scenarios`, `cost`, `doctor`, `data check`: before a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ipseg.cli import common as cli
 from ipseg.errors import WRONG, quoted
+
+if TYPE_CHECKING:
+    from ipseg.apps.maps import MapJob, WriteResult
 
 app = typer.Typer()
 
@@ -35,17 +38,45 @@ def saliency(
     quiet: cli.Quiet = False,
 ) -> None:
     """Generate saliency maps. Existing maps are kept, so that the same command continues an interrupted one."""
-    from ipseg.apps import saliency as maps
+    from ipseg.apps import maps
 
     detect = maps.detector(model, fallback=fallback, preset=preset, threshold=threshold)
     job = maps.plan_maps(data, kind, out, changes or [])
-    result = maps.write_maps(job, detect, quiet=quiet)
+    _report_maps(job, maps.write_maps(job, detect, quiet=quiet), out)
+
+
+@app.command(
+    epilog=cli.example(
+        "ipseg regions data/mine",
+        "ipseg regions VOCdevkit/VOC2012 --format voc --out maps",
+        "ipseg regions data/mine --by mine:Segmenter",
+    )
+)
+def regions(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The data set's folder.")],
+    *,
+    by: Annotated[
+        str | None, typer.Option(metavar="MODULE:CLASS", help="Called with an image, returns its map of regions.")
+    ] = None,
+    kind: Annotated[cli.Format, typer.Option("--format", help="Layout of the data.")] = "folder",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the maps; by default in the data.")] = None,
+    changes: cli.Changes = None,
+    quiet: cli.Quiet = False,
+) -> None:
+    """Generate maps of regions for MicroSeg, without a model. Existing maps are kept."""
+    from ipseg.apps import maps
+
+    job = maps.plan_maps(data, kind, out, changes or [], "regions")
+    _report_maps(job, maps.write_maps(job, maps.proposer(by), quiet=quiet), out)
+
+
+def _report_maps(job: MapJob, result: WriteResult, out: Path | None) -> None:
     for error in result.broken:
         cli.warn(error)
     kept = f", {result.skipped} existed already" if result.skipped else ""
     cli.echo(f"{result.written} maps written{kept}: {', '.join(map(str, job.folders))}")
     if out is not None:
-        cli.echo(f"use them: --set {quoted(f'data.saliency={out.resolve()}')}")
+        cli.echo(f"use them: --set {quoted(f'data.{job.what}={out.resolve()}')}")
     if result.broken:
         raise typer.Exit(WRONG)
 

@@ -47,4 +47,5 @@ class AdeConfig(FileDataConfig):
             masks=masks,
             read_mask=IndexMasks(len(ADE), ignore_zero=self.other == "ignore"),
             saliency_source=SaliencySource.choose(self.saliency, root, "saliency_map", part),
+            region_maps=self.region_maps(part),
         )

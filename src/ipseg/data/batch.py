@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ipseg.data.dataset import Image, Mask, Saliency
+from ipseg.data.dataset import Image, Mask, Regions, Saliency
+from ipseg.saliency.regions import NO_REGION
 from ipseg.scenario import IGNORE
 
 
@@ -25,6 +26,8 @@ class Sample:
     """Memory only: the stored image label over the seen classes."""
     full: Mask | None = None
     """Oracle only: labels of all classes seen so far."""
+    regions: Regions | None = None
+    """Methods over regions only."""
 
     @property
     def maps(self) -> dict[str, NDArray[np.generic]]:
@@ -32,7 +35,7 @@ class Sample:
         return {name: value for name in MAPS if (value := getattr(self, name)) is not None}
 
 
-MAPS = {"labels": IGNORE, "salient": False, "full": IGNORE}
+MAPS = {"labels": IGNORE, "salient": False, "full": IGNORE, "regions": NO_REGION}
 """Fields of `Sample` and `Batch` with a value a pixel, and what they hold on padding."""
 
 
@@ -52,6 +55,8 @@ class Batch:
     """(B, C) bool: stored image labels; all false for images that are not from memory."""
     full: Tensor | None = None
     """(B, H, W) long, oracle only."""
+    regions: Tensor | None = None
+    """(B, H, W) long, methods over regions only: 255 is no region, padding too."""
 
     def __len__(self) -> int:
         return len(self.images)

@@ -93,6 +93,7 @@ class CocoConfig(FileDataConfig):
             masks,
             CocoMasks(path, annotations.stamp, masks.folder, self.crowd),
             SaliencySource.choose(self.saliency, root, "saliency_map", folder),
+            self.region_maps(folder),
         )
         return dataset, annotations.classes
 

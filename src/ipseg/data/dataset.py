@@ -15,6 +15,8 @@ from ipseg.errors import UserError
 Image = NDArray[np.uint8]
 Mask = NDArray[np.uint8]
 Saliency = NDArray[np.bool_]
+Regions = NDArray[np.uint8]
+"""0 to 99: the region; 255: none."""
 
 ProblemKind = Literal["missing", "unreadable", "size_mismatches", "unknown_values", "in_both_splits"]
 PROBLEM_KINDS: tuple[ProblemKind, ...] = get_args(ProblemKind)
@@ -51,6 +53,10 @@ class Dataset(Protocol):
         """(H, W), true where something is salient: S(x) of the paper."""
         ...
 
+    def regions(self, index: int) -> Regions:
+        """(H, W), which region each pixel belongs to. Only methods over regions ask."""
+        ...
+
     def class_presence(self) -> Sequence[frozenset[int]]:
         """The class values in each image's mask, without 0 and 255."""
         ...
@@ -64,7 +70,7 @@ class EmptyDataset:
     def image(self, index: int) -> NoReturn:
         raise IndexError(index)
 
-    mask = saliency = image
+    mask = saliency = regions = image
 
     def class_presence(self) -> list[frozenset[int]]:
         return []
@@ -85,6 +91,9 @@ class Subset:
 
     def saliency(self, index: int) -> Saliency:
         return self.dataset.saliency(self.indices[index])
+
+    def regions(self, index: int) -> Regions:
+        return self.dataset.regions(self.indices[index])
 
     def class_presence(self) -> list[frozenset[int]]:
         presence = self.dataset.class_presence()

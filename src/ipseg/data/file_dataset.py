@@ -12,13 +12,14 @@ from typing import ClassVar, cast
 import numpy as np
 
 from ipseg.config import scoped
-from ipseg.data.dataset import DataError, Dataset, DatasetSplits, Image, Mask, Saliency, Subset
+from ipseg.data.dataset import DataError, Dataset, DatasetSplits, Image, Mask, Regions, Saliency, Subset
 from ipseg.data.file_tree import Files, LayoutError, truncate
-from ipseg.data.image_io import read_image, read_salient
+from ipseg.data.image_io import read_image, read_regions, read_salient
 from ipseg.data.mask_index import class_presence_of
 from ipseg.data.saliency_source import SaliencyMode, SaliencySetting, SaliencySource
 from ipseg.errors import UserError
 from ipseg.saliency.fallback import salient
+from ipseg.saliency.regions import propose_regions
 from ipseg.scenario import IGNORE
 
 MaskReader = Callable[[Path], Mask]
@@ -35,6 +36,8 @@ class FileDataset:
     """What `read_mask` reads masks from."""
     read_mask: MaskReader
     saliency_source: SaliencySource
+    region_maps: Files
+    """Where there are none, regions are computed from the image."""
 
     def image(self, index: int) -> Image:
         return read_image(self.images.path(self.names[index]))
@@ -51,6 +54,11 @@ class FileDataset:
             return salient(self.image(index))
         mask = self.mask(index)
         return (mask != 0) & (mask != IGNORE) if source.mode == "oracle" else np.full(mask.shape, source.mode == "all")
+
+    def regions(self, index: int) -> Regions:
+        if not self.region_maps.paths:
+            return propose_regions(self.image(index))
+        return read_regions(self.region_maps.path(self.names[index]))
 
     def class_presence(self) -> list[frozenset[int]]:
         return self._class_presence
@@ -84,6 +92,10 @@ class FileDataConfig:
     of classes of later steps too, which no step may know. auto: given where there are maps, otherwise fallback. Or the
     path of a folder of maps."""
 
+    regions: str | None = scoped(None, "place")
+    """Folder of maps of regions (PNG: 0 to 99, 255 for none), for methods over regions. null: `regions` in the data
+    where it is there (`ipseg regions` writes it), otherwise computed while reading."""
+
     tree: ClassVar[str]  # the expected files, for errors
 
     def _open(self) -> DatasetSplits:
@@ -111,6 +123,13 @@ class FileDataConfig:
             train.saliency_source.require(train.names)
             return splits
 
+    def region_maps(self, part: str = "") -> Files:
+        """The maps of regions of a split, `part`, if there are any."""
+        root = self.root if self.regions is None else Path(self.regions).expanduser()
+        if self.regions is not None and not root.is_dir():
+            raise UserError(f'data.regions: "{self.regions}" is no folder. `ipseg regions` writes maps of regions.')
+        return Files.below((root / "regions" if self.regions is None else root) / part, root, (".png",))
+
     def oracle(self) -> list[str]:
         """Settings that see labels a step must not see."""
         return ["data.saliency=oracle"] if self.saliency == "oracle" else []
@@ -128,6 +147,21 @@ def in_both(train: FileDataset, val: FileDataset) -> list[DataError]:
     both = sorted({*train.names} & {*val.names}) if train.images.folder == val.images.folder else []
     why = "is in both splits, train and val: what is learned from must not be measured on. Take it out of one list."
     return [DataError("in_both_splits", f"{name} {why}") for name in both]
+
+
+def region_mode(dataset: Dataset) -> str | None:
+    """Given where regions are read from maps, otherwise fallback. Raises where a map is missing."""
+    files = dataset.dataset if isinstance(dataset, Subset) else dataset
+    if not isinstance(files, FileDataset):
+        return None
+    maps = files.region_maps
+    missing = [name for name in files.names if name not in maps.paths] if maps.paths else []
+    if missing:
+        raise UserError(
+            f"{maps.folder / missing[0]}.png is missing ({len(missing)} of {len(files.names)} maps of regions are). "
+            "`ipseg regions` writes those that are missing; without the folder they are computed while reading."
+        )
+    return "given" if maps.paths else "fallback"
 
 
 def saliency_mode(dataset: Dataset) -> SaliencyMode | None:

@@ -69,9 +69,8 @@ class FolderConfig(FileDataConfig):
         if not masks.paths:
             raise LayoutError(f"{masks.folder} holds no .png.")
         saliency = SaliencySource.choose(self.saliency, root, "saliency")
-        return classes, FileDataset(
-            sorted(masks.paths), Files.below(root / "images", root), masks, reader, saliency_source=saliency
-        )
+        images = Files.below(root / "images", root)
+        return classes, FileDataset(sorted(masks.paths), images, masks, reader, saliency, self.region_maps())
 
     def _listed(self) -> tuple[list[str], list[str]] | None:
         """The names in train.txt and val.txt; none where neither is there."""

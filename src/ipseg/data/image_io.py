@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL.ExifTags import Base
 
-from ipseg.data.dataset import DataError, Image, Mask, Saliency, present_classes
+from ipseg.data.dataset import DataError, Image, Mask, Regions, Saliency, present_classes
 from ipseg.errors import UserError
+from ipseg.saliency.regions import MAX_REGIONS, NO_REGION
 from ipseg.scenario import IGNORE
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -105,6 +106,18 @@ def read_salient(path: Path) -> Saliency:
         values = np.array(opened)
         salient: Saliency = (values.reshape(*values.shape[:2], -1)[..., : COLORS[opened.mode]] != 0).any(axis=-1)
         return salient
+
+
+def read_regions(path: Path) -> Regions:
+    """(H, W): a map of regions, as `ipseg regions` and the maps of Mask2Former that MicroSeg publishes have them."""
+    regions = read_labels(path)
+    beyond = regions[(regions >= MAX_REGIONS) & (regions != NO_REGION)]
+    if beyond.size:
+        raise DataError(
+            "unknown_values",
+            f"{path} holds the region {beyond[0]}; valid are 0 to {MAX_REGIONS - 1}, and {NO_REGION} for none.",
+        )
+    return regions
 
 
 @contextmanager

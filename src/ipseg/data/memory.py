@@ -1,7 +1,8 @@
 """The replay memory M: a few images of the past, with an image label and a saliency map, and its files.
 
 Pixel annotations are stored only for methods that replay them (`annotated`, `sampled`), and then those alone that the
-step had which stored the image, or one since. On disk: a manifest, and PNGs by name in saliency/, images/ and labels/.
+step had which stored the image, or one since. On disk: a manifest, and PNGs by name in saliency/, regions/, images/
+and labels/.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from PIL import Image as Pillow
 
 from ipseg.config import scoped
 from ipseg.data.batch import Sample
-from ipseg.data.dataset import Dataset, Mask
-from ipseg.data.image_io import read_image, read_labels
+from ipseg.data.dataset import Dataset, Mask, Regions
+from ipseg.data.image_io import read_image, read_labels, read_regions
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError, require_at_least
 from ipseg.files import read_json, replacing, write_json
@@ -105,8 +106,23 @@ class LabelPolicy:
             raise UserError(f"memory: the labels of {exemplar.name} are not of the size of its image.")
         if exemplar.name in self._shown_again:
             assert self._dataset is not None
-            labels = with_new_labels(exemplar, labels, self._dataset.sample(self._shown_again[exemplar.name]).labels)
+            labels = with_new_labels(exemplar, labels, self._dataset.labels(self._shown_again[exemplar.name]))
         return labels
+
+    def regions_of(self, exemplar: Exemplar, shape: tuple[int, ...]) -> Regions | None:
+        """The stored map of regions, if the step reads regions."""
+        assert exemplar.folder is not None
+        path = exemplar.folder / "regions" / f"{exemplar.name}.png"
+        if self._dataset is None or not self._dataset.regions:
+            return read_regions(path) if path.is_file() else None
+        if not path.is_file():
+            raise UserError(
+                f"memory: {exemplar.name} was stored without its regions, which the method replays. Learn the steps "
+                "before with a method over regions."
+            )
+        regions = read_regions(path)
+        _require_size(exemplar, shape, regions.shape)
+        return regions
 
 
 class ReplayMemory:
@@ -142,7 +158,11 @@ class ReplayMemory:
             full = self.policy.oracle[self.split.mask(self._index(exemplar.name))]
             _require_size(exemplar, salient.shape, full.shape)
         stored = np.array([name in exemplar.classes for name in self.order])
-        return Sample(image, self.policy.labels_of(exemplar, salient.shape), salient, stored, full)
+        labels, regions = (
+            self.policy.labels_of(exemplar, salient.shape),
+            self.policy.regions_of(exemplar, salient.shape),
+        )
+        return Sample(image, labels, salient, stored, full, regions)
 
     def _index(self, name: str) -> int:
         names = list(self.split.names)
@@ -236,7 +256,7 @@ def save_memory(
         sample = dataset.sample(indices[exemplar.name]) if new else memory.sample(index)
         had = sample.labels if new else exemplar.stored_labels()
         if labels == "annotated" and had is not None and exemplar.name in indices:
-            had = with_new_labels(exemplar, had, dataset.sample(indices[exemplar.name]).labels)
+            had = with_new_labels(exemplar, had, dataset.labels(indices[exemplar.name]))
         image = sample.image if config.store == "copy" else None
         _write_files(folder, exemplar.name, sample, image, had if labels in ("annotated", "sampled") else None)
     _write_manifest(folder, memory.exemplars, memory.order, config)
@@ -277,7 +297,8 @@ def load_memory(folder: Path, split: Dataset, policy: LabelPolicy | None = None)
 
 
 def _write_files(folder: Path, name: str, sample: Sample, image: NDArray[np.uint8] | None, labels: Mask | None) -> None:
-    for kind, array in (("saliency", sample.salient), ("images", image), ("labels", labels)):
+    kinds = {"saliency": sample.salient, "regions": sample.regions, "images": image, "labels": labels}
+    for kind, array in kinds.items():
         if array is not None:
             path = folder / kind / f"{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ipseg.data.batch import Sample
-from ipseg.data.dataset import Dataset, require_same_size
+from ipseg.data.dataset import Dataset, Mask, require_same_size
 from ipseg.errors import UserError
 from ipseg.scenario import Scenario, Step
+
+
+def with_regions(sample: Sample, split: Dataset, index: int) -> Sample:
+    """The sample with its image's regions."""
+    regions = split.regions(index)
+    require_same_size(split.names[index], image=sample.image.shape, region_map=regions.shape)
+    return replace(sample, regions=regions)
 
 
 class StepDataset:
     """The images that a step learns from. Masks labels of old and future classes as background.
 
-    `oracle` keeps old ones beside the step's own, for upper bounds that say so in their results.
+    `oracle` keeps old ones beside the step's own, for upper bounds that say so in their results. `regions` reads them.
     """
 
-    def __init__(self, split: Dataset, scenario: Scenario, step: Step, *, oracle: bool = False) -> None:
-        self.split, self.scenario, self.step = split, scenario, step
+    def __init__(
+        self, split: Dataset, scenario: Scenario, step: Step, *, oracle: bool = False, regions: bool = False
+    ) -> None:
+        self.split, self.scenario, self.step, self.regions = split, scenario, step, regions
         missing = [name for name in step.new if name not in scenario.data_classes]
         if missing:
             raise UserError(
@@ -42,7 +53,12 @@ class StepDataset:
         image, mask, salient = self.split.image(index), self.split.mask(index), self.split.saliency(index)
         require_same_size(self.split.names[index], image=image.shape, mask=mask.shape, saliency_map=salient.shape)
         full = None if self._oracle is None else self._oracle[mask]
-        return Sample(image, self._labels[mask], salient, full=full)
+        sample = Sample(image, self._labels[mask], salient, full=full)
+        return with_regions(sample, self.split, index) if self.regions else sample
+
+    def labels(self, position: int) -> Mask:
+        """The step's labels of an image alone."""
+        return self._labels[self.split.mask(self.indices[position])]
 
     def name(self, position: int) -> str:
         """The image's name in the data set."""

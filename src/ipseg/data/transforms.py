@@ -83,6 +83,12 @@ def apply_transform(
     )
 
 
+def as_batch(sample: Sample, classes: int, device: torch.device) -> Batch:
+    """A batch of one image as it is."""
+    size = (sample.labels.shape[0], sample.labels.shape[1])
+    return apply_transform(pack([sample], classes, device), [0], [CropTransform(1.0, 0.0, 0.0, flip=False)], size)
+
+
 def _source_positions(sizes: Tensor, params: Tensor, padded: Size) -> tuple[Tensor, Tensor, Tensor]:
     """Which row and column of the image each target row and column shows (pixel centers at .5), and the boxes."""
     scale, top, left, flip = params.unbind(1)

@@ -47,7 +47,8 @@ class VocConfig(FileDataConfig):
         masks = Files.below(root / folder, root, (".png",))
         names, val = self._names(masks)
         saliency = SaliencySource.choose(self.saliency, root, "saliency_map")
-        train = FileDataset(names, Files.below(root / "JPEGImages", root), masks, IndexMasks(len(VOC)), saliency)
+        images = Files.below(root / "JPEGImages", root)
+        train = FileDataset(names, images, masks, IndexMasks(len(VOC)), saliency, self.region_maps())
         return DatasetSplits(self.name, VOC, train, replace(train, names=val))
 
     def _names(self, masks: Files) -> tuple[list[str], list[str]]:

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ipseg.config import scopes
-from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.batch import Batch, BatchPlan, StepBatch
 from ipseg.data.dataset import DataConfig
 from ipseg.data.memory import MemLabels
 from ipseg.methods.labels import classes_present
@@ -115,9 +115,13 @@ class Method(ABC):
         """Set training mode; frozen parts may have to stay in evaluation mode."""
         set_mode(self.network, training=True)
 
-    def pseudo_labels(self, images: Tensor) -> Tensor:
+    def predict_batch(self, batch: Batch) -> Prediction:
+        """Outputs for a batch of a data set, of which more may be known than of other images (regions)."""
+        return self.predict(batch.images, batch.boxes)
+
+    def pseudo_labels(self, batch: Batch) -> Tensor:
         """(B, H, W): learned indices of the classes in stored images; memory keeps which. By default the prediction."""
-        return self.predict(images).labels
+        return self.predict_batch(batch).labels
 
     def image_classes(self, labels: Tensor) -> Tensor:
         """(B, C) bool: the seen classes of images with these labels, (B, H, W): by default those of any pixel."""
@@ -134,6 +138,8 @@ class MethodConfig(ABC):
     base_step: ClassVar[str | None] = None
     """Methods that learn the same base step call it by the same name. None: it is this class's own. Not inherited: a
     subclass may have another loss."""
+    uses_regions: ClassVar[bool] = False
+    """Whether batches hold maps of regions."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

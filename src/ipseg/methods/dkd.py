@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ipseg.config import scoped
-from ipseg.data.batch import StepBatch
+from ipseg.data.batch import Batch, StepBatch
 from ipseg.data.memory import MemLabels
 from ipseg.errors import require_at_least, require_between
 from ipseg.methods.distillation import distill_sigmoid
@@ -128,9 +128,9 @@ class Dkd(SigmoidMethod[DkdConfig]):
             "decomposed": config.decomposed * each.sum(),
         }
 
-    def pseudo_labels(self, images: Tensor) -> Tensor:
+    def pseudo_labels(self, batch: Batch) -> Tensor:
         """Labels that the model is sure of: memory keeps which classes an image has."""
-        best, labels = self.predict(images).scores.max(1)
+        best, labels = self.predict_batch(batch).scores.max(1)
         return labels.where(best >= self.config.confidence, 0)
 
 

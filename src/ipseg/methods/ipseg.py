@@ -332,10 +332,10 @@ class IPSeg(Method):
         return confident_old_classes(logits, CONFIDENCE).where(y == 0, 0)
 
     @torch.no_grad()
-    def pseudo_labels(self, images: Tensor) -> Tensor:
+    def pseudo_labels(self, batch: Batch) -> Tensor:
         """(B, H, W): the class that the heads are sure of; 0 elsewhere."""
         set_mode(self.network, training=False)
-        features = self.network.encoder(images)
+        features = self.network.encoder(batch.images, batch.boxes)
         heads = [self._classes(logits_of(head, features)) for head in self.network.temporary]
         return confident_old_classes(
             torch.cat([logits_of(self.network.permanent, features), *heads], dim=1), CONFIDENCE

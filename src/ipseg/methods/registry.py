@@ -21,6 +21,7 @@ from ipseg.methods.ipseg import IPSegConfig
 from ipseg.methods.ipseg_lda import IPSegLDAConfig
 from ipseg.methods.lwf import LwfConfig, LwfMcConfig
 from ipseg.methods.mib import MibConfig
+from ipseg.methods.microseg import MicroSegConfig, MicroSegMConfig
 from ipseg.methods.nest import MibNestConfig, PlopNestConfig
 from ipseg.methods.plop import PlopConfig, PlopMConfig
 from ipseg.methods.rcil import RcilConfig
@@ -48,6 +49,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "dft": DftConfig,
     "ssul": SsulConfig,
     "ssul_m": SsulMConfig,
+    "microseg": MicroSegConfig,
+    "microseg_m": MicroSegMConfig,
     "bam": BamConfig,
     "dkd": DkdConfig,
     "dkd_m": DkdMConfig,

@@ -73,10 +73,27 @@ class SmallTrunk(nn.Module):
         return x
 
 
+class RegionTrunk(nn.Module):
+    """MicroSeg's: three convolutions of vectors, each the mean of the decoder's output over a region.
+
+    Theirs are of 3x3 on maps of a single cell, where only the center of the kernel meets anything but padding. Here
+    they are that center.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(conv_block(width, width, 1) for _ in range(3)))
+
+    def forward(self, vectors: Tensor, _stages: Sequence[Tensor]) -> Tensor:
+        """vectors: (B, width, regions, 1)."""
+        x: Tensor = self.blocks(vectors)
+        return x
+
+
 class Head(nn.Module):
     """A trunk and a point-wise classifier."""
 
-    def __init__(self, trunk: Trunk | SmallTrunk, width: int, outputs: int) -> None:
+    def __init__(self, trunk: Trunk | SmallTrunk | RegionTrunk, width: int, outputs: int) -> None:
         super().__init__()
         self.trunk = trunk
         self.decoder: nn.Module | None = None

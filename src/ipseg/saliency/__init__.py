@@ -1,1 +1,1 @@
-"""Saliency S(x) of the paper: by an ONNX model, or without any."""
+"""Saliency S(x) of the paper and regions: by an ONNX model, or without any."""

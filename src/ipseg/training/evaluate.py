@@ -17,6 +17,7 @@ from ipseg.config import scoped
 from ipseg.data.batch import Batch, Sample
 from ipseg.data.dataset import Dataset, require_same_size
 from ipseg.data.loader import read_ahead
+from ipseg.data.step_dataset import with_regions
 from ipseg.data.transforms import CropTransform, apply_transform, pack
 from ipseg.errors import require_at_least, require_between
 from ipseg.evaluation.confusion import ConfusionMatrix
@@ -86,6 +87,7 @@ def evaluate(
     config: EvaluationConfig,
     dist: DistributedContext,
     advance: Callable[[int], None] = lambda _: None,
+    regions: bool = False,
 ) -> StepResult:
     """Measure on every image of the split what the model should know after a step."""
     seen = len(step.seen)
@@ -96,9 +98,9 @@ def evaluate(
     method.recorder = cuda_recorder() if config.graphs and dist.device.type == "cuda" else None
     try:
         with sizes:
-            for batch in batches(split, scenario, step, config, dist):
+            for batch in batches(split, scenario, step, config, dist, regions=regions):
                 with mixed, compiling(enabled=config.compile):
-                    prediction = method.predict(batch.images, batch.boxes)
+                    prediction = method.predict_batch(batch)
                 confusion.update(batch.labels, prediction.labels)
                 truth, readings = _image_sets(batch, prediction, seen)
                 image_level.update(truth, **readings)
@@ -177,7 +179,13 @@ def _groups(values: dict[str, float | None], scenario: Scenario, step: Step) -> 
 
 
 def batches(
-    split: Dataset, scenario: Scenario, step: Step, config: EvaluationConfig, dist: DistributedContext
+    split: Dataset,
+    scenario: Scenario,
+    step: Step,
+    config: EvaluationConfig,
+    dist: DistributedContext,
+    *,
+    regions: bool = False,
 ) -> Iterator[Batch]:
     """Our share of the validation images with the labels to measure against. A batch is of images of one canvas."""
     table = scenario.evaluation_table(step)
@@ -186,7 +194,8 @@ def batches(
     def read(index: int) -> Sample:
         image, mask = split.image(index), split.mask(index)
         require_same_size(split.names[index], image=image.shape, mask=mask.shape)
-        return Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
+        sample = Sample(image, table[mask], np.zeros(mask.shape, dtype=bool))
+        return with_regions(sample, split, index) if regions else sample
 
     indices, size = dist.shard(len(split.names)), config.batch_size
     groups = (indices[start : start + size] for start in range(0, len(indices), size))

@@ -14,6 +14,7 @@ from ipseg.data.dataset import DatasetSplits
 from ipseg.data.loader import BatchLoader, Passes, cache_limit
 from ipseg.data.memory import LabelPolicy, MemoryConfig, ReplayMemory, load_memory, save_memory, update_memory
 from ipseg.data.step_dataset import StepDataset
+from ipseg.data.transforms import as_batch
 from ipseg.errors import Interrupted, UserError, require_at_least
 from ipseg.evaluation.results import RunResult, StepResult
 from ipseg.methods.base import Method
@@ -145,6 +146,8 @@ def train(
         if dist.size > 1:  # the method may train there
             sync_batch_norm(method.network, dist.device)
         method.prepare(Passes(loader))
+        if dist.size > 1:  # and build layers
+            sync_batch_norm(method.network, dist.device)
     watch.lap("load")
     with stop_request() as stopped:
         train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
@@ -165,8 +168,8 @@ def store_memory(
     def old_classes(sample: Sample) -> Iterable[str]:
         if not view.step.old:
             return []
-        image = torch.from_numpy(sample.image).to(device).permute(2, 0, 1)[None].float() / 255
-        found = where_unlabeled(method.pseudo_labels(image), torch.from_numpy(sample.labels).to(device))
+        batch = as_batch(sample, len(view.step.seen), device)
+        found = where_unlabeled(method.pseudo_labels(batch), batch.labels)
         seen = method.image_classes(found)[0]
         return [name for name, there in zip(view.step.old, seen.tolist(), strict=False) if there]
 
@@ -197,7 +200,9 @@ def measure(
     """Evaluate on the validation images."""
     title = f"{recipe.name or recipe.method.name} step {step.index}: evaluation"
     with Meter(title, len(dist.shard(len(splits.val.names)))) as meter:
-        return evaluate(method, splits.val, scenario, step, recipe.evaluation, dist, meter.advance)
+        return evaluate(
+            method, splits.val, scenario, step, recipe.evaluation, dist, meter.advance, recipe.method.uses_regions
+        )
 
 
 class Stopwatch:

@@ -180,15 +180,16 @@ class RunFolder:
     def check_data(self, facts: dict[str, Any]) -> None:
         """Keep facts of the data that the recipe leaves open, for `create` to write into run.json.
 
-        Raise if a resumed run would switch to other saliency maps; earlier versions did not write which they had.
-        Images may be fewer by now: those of finished steps may be deleted.
+        Raise if a resumed run would switch to other maps; earlier versions did not write which they had. Images may be
+        fewer by now: those of finished steps may be deleted.
         """
-        now, own = facts.get("saliency"), (self._data() if self.begun else {}).get("saliency")
-        if now is not None and own not in (None, now):
-            raise UserError(
-                f"{self.path} began with saliency: {own}; as the data is now, that would be {now}. Move maps that came "
-                "since aside, or bring those back that were there; or begin another run with --out."
-            )
+        for name in ("saliency", "regions"):
+            now, own = facts.get(name), (self._data() if self.begun else {}).get(name)
+            if now is not None and own not in (None, now):
+                raise UserError(
+                    f"{self.path} began with {name}: {own}; as the data is now, that would be {now}. Move maps that "
+                    "came since aside, or bring those back that were there; or begin another run with --out."
+                )
         self._facts = facts
 
     @contextmanager

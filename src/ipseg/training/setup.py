@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ipseg.data.dataset import Dataset, DatasetSplits
-from ipseg.data.file_dataset import saliency_mode
+from ipseg.data.dataset import DatasetSplits
+from ipseg.data.file_dataset import region_mode, saliency_mode
 from ipseg.data.step_dataset import StepDataset
 from ipseg.errors import UserError
-from ipseg.methods.base import Method
+from ipseg.methods.base import Method, MethodConfig
 from ipseg.scenario import Scenario, Step
 from ipseg.training.base_step import SharedBase, shared_base
 from ipseg.training.folder import RunFolder
@@ -38,13 +38,13 @@ def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, devi
     """Start anew, or continue after the folder's last finished step."""
     scenario = recipe.scenario.build(splits.name, splits.classes)
     folder.require_fitting(scenario)
-    folder.check_data(data_facts(splits.train))
+    folder.check_data(data_facts(splits, recipe.method))
     base = pending_base(recipe, scenario, folder)
     done = base.steps if base else folder.finished()
     again = base is not None and not base.whole  # the weights are there; memory and results are not
-    oracle = bool(list(recipe.method.oracle()))
+    oracle, regions = bool(list(recipe.method.oracle())), recipe.method.uses_regions
     steps = scenario.steps[0 if again else done :]
-    views = [StepDataset(splits.train, scenario, step, oracle=oracle) for step in steps]
+    views = [StepDataset(splits.train, scenario, step, oracle=oracle, regions=regions) for step in steps]
     set_deterministic(wanted=recipe.deterministic)
     method = restore(recipe, base.folder if base else folder, scenario, done - 1, device)
     if again:  # that was to see that the weights fit
@@ -54,10 +54,13 @@ def resolve_start(recipe: Recipe, folder: RunFolder, splits: DatasetSplits, devi
     return Start(scenario, base, views, method)
 
 
-def data_facts(train: Dataset) -> dict[str, Any]:
-    """Facts beside the recipe that numbers depend on: the number of images, and how `data.saliency: auto` resolved."""
-    mode = saliency_mode(train)
-    return {"training_images": len(train.names)} | ({} if mode is None else {"saliency": mode})
+def data_facts(splits: DatasetSplits, method: MethodConfig) -> dict[str, Any]:
+    """Facts beside the recipe that numbers depend on: the number of images, where saliency and regions come from."""
+    facts: dict[str, Any] = {"training_images": len(splits.train.names), "saliency": saliency_mode(splits.train)}
+    if method.uses_regions:
+        facts["regions"] = region_mode(splits.train)
+        region_mode(splits.val)  # raises where maps are missing
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def pending_base(recipe: Recipe, scenario: Scenario, folder: RunFolder) -> SharedBase | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipseg.data.dataset import DatasetSplits, Image, Mask, Saliency, present_classes
+from ipseg.data.dataset import DatasetSplits, Image, Mask, Regions, Saliency, present_classes
 from ipseg.data.parallel import parallel_map
 from ipseg.data.scenes.objects import class_names
 from ipseg.data.scenes.scene import Scene, draw
 from ipseg.errors import require_at_least, require_between
+from ipseg.saliency.regions import propose_regions
 
 FIRST_VALIDATION = 1_000_000  # training and validation never draw the same image
 
@@ -56,6 +57,7 @@ class SceneDataset:
         self.names: Sequence[str] = [f"{index:06d}" for index in range(count)]
         self._config, self._first = config, first
         self._scenes: dict[int, Scene] = {}
+        self._regions: dict[int, Regions] = {}
 
     def image(self, index: int) -> Image:
         return self._scene(index).image
@@ -66,6 +68,11 @@ class SceneDataset:
     def saliency(self, index: int) -> Saliency:
         """As an imperfect detector finds it."""
         return self._scene(index).saliency
+
+    def regions(self, index: int) -> Regions:
+        if index not in self._regions:
+            self._regions[index] = propose_regions(self.image(index))
+        return self._regions[index]
 
     def class_presence(self) -> list[frozenset[int]]:
         """Draws all images, on all cores."""
