@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -180,9 +182,12 @@ def test_memory_keeps_the_regions_of_its_images(data, tmp_path):
         load_memory(tmp_path / "moved", view.split, LabelPolicy(None, view)).sample(0)
 
 
-def test_a_run_that_learned_with_maps_does_not_go_on_without(data, tiny_settings, tmp_path):
+def test_a_run_over_regions_is_not_exported_and_does_not_go_on_with_others(data, tiny_settings, tmp_path):
     settings = tiny_settings | {"data": {"name": "folder", "path": str(data)}, "method": {"name": "microseg"}}
     run(make_recipe(settings), tmp_path / "run", quiet=True, steps=1)
+    if find_spec("onnx") and find_spec("onnxruntime"):
+        said = commands.fails("export", tmp_path / "run", tmp_path / "model.onnx")
+        assert "microseg needs a map of regions for every image" in said
     call(data)
     with pytest.raises(UserError, match="began with regions: fallback; as the data is now, that would be given"):
         run(make_recipe(settings), tmp_path / "run", quiet=True, resume=True)

@@ -68,6 +68,11 @@ def export(run: Path | str, out: Path, step: int | None = None, size: tuple[int,
     if missing := [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]:
         raise UserError(f"export needs {' and '.join(missing)}: pip install 'ipseg[export]'")
     opened = Run.open(run)
+    if opened.recipe.method.uses_regions:
+        raise UserError(
+            f"{opened.recipe.method.name} needs a map of regions for every image, which an ONNX file cannot compute. "
+            "Export a run of another method, or use `ipseg predict`."
+        )
     if getattr(opened.recipe.method, "gate", "none") != "none":  # it decides by values which heads run
         opened = Run.open(run, ["method.gate=none"])
     model = opened.model(step, "cpu")
