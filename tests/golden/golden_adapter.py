@@ -23,6 +23,7 @@ from ipseg.data.batch import Batch, StepBatch
 from ipseg.methods.registry import METHODS, method_config
 from ipseg.models._torchvision import ensure_torchvision
 from ipseg.models.backbone import BackboneConfig
+from ipseg.models.boxes import full_boxes
 from ipseg.models.network import ModelConfig
 from ipseg.scenario import Step
 from ipseg.training.experiment import run
@@ -121,7 +122,11 @@ class Subject:
 
     def scores(self) -> Tensor:
         """Of images that fill the canvas, after the last step."""
-        return self.method.predict_batch(self.rows(self.inputs.shown, replayed=0)).scores
+        batch = self.rows(self.inputs.shown, replayed=0)
+        batch = replace(batch, boxes=full_boxes(batch.images))
+        if self.config.uses_regions:
+            batch = replace(batch, regions=_grid(np.full((len(batch), 2), 64)))
+        return self.method.predict_batch(batch).scores
 
     # ---- batches, by index -------------------------------------------------------------------------------------
 
