@@ -73,10 +73,10 @@ class Result:
         """The classes of the label map."""
         return tuple(self.classes[label] for label in np.unique(self.labels) if label)
 
-    def overlay(self, *, alpha: float = 0.55) -> Image.Image:
+    def overlay(self, *, alpha: float = 0.55, legend: bool = True) -> Image.Image:
         """The image with its classes in color, and a legend. alpha: the opacity of the colors."""
         drawn = overlay(self.image, self.labels, self.classes, alpha)
-        return with_legend(drawn, legend_entries(self.labels, self.classes))
+        return with_legend(drawn, legend_entries(self.labels, self.classes)) if legend else drawn
 
     def save(self, path: Path | str) -> None:
         """Write the label map as a PNG with a palette: a viewer shows colors, a program reads the labels back."""
