@@ -9,7 +9,7 @@ from given_network import GivenHead, GivenNetwork, assert_close, load, names, nu
 
 from ipseg.data.batch import StepBatch
 from ipseg.methods.ipseg import IPSeg, IPSegConfig
-from ipseg.methods.labels import coupled_labels
+from ipseg.methods.labels import confident_old_classes, coupled_labels
 from ipseg.methods.losses import pixel_bce
 from ipseg.methods.ssul import Ssul, SsulConfig
 
@@ -49,7 +49,9 @@ def pseudo_labels(method: Ssul, v: Vectors) -> torch.Tensor:
     crops = batch(v).inputs
     features = method.network.encoder(crops.images)
     old = [features.canvas.upsample(head(features.decoded, ())) for head in method.network.temporary[:-1]]
-    return coupled_labels(crops.labels, method._old_classes(features, old, crops.labels), crops.salient)
+    before = method._teacher_logits(features, old)
+    assert before is not None
+    return coupled_labels(crops.labels, confident_old_classes(before, method.config.confidence), crops.salient)
 
 
 @pytest.mark.parametrize("name", OWN_IMAGES)
