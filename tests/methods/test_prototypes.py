@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels, padded_labels
+from ipseg.methods.labels import nearest_labels, padded_labels
+from ipseg.methods.prototypes import class_masks, class_means, class_sums
 from ipseg.models import reduce
 from ipseg.models.features import Canvas
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ipseg.methods.awt import attribution_sums, most_attributed
 from ipseg.methods.ewf import fuse_weights, new_share
-from ipseg.methods.prototypes import class_masks, nearest_labels
+from ipseg.methods.labels import nearest_labels
+from ipseg.methods.prototypes import class_masks
 
 FUSED = [v for v in load_cases("ewf_fusion") if not v["threshold_choice"]]  # what no published run uses is not here
 TRANSFERRED = [*load_cases("awt_joint_mask"), *load_cases("awt_mask_per_class")]

@@ -6,7 +6,8 @@ import pytest
 import torch
 from given_network import assert_close, load_cases
 
-from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels
+from ipseg.methods.labels import nearest_labels
+from ipseg.methods.prototypes import class_masks, class_means, class_sums
 from ipseg.methods.sdr import distance_to, mean_where, repulsion, sparsity
 
 CASES = load_cases("sdr_batch1")

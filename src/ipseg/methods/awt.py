@@ -12,8 +12,9 @@ from torch import Tensor
 from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_between
+from ipseg.methods.labels import labels_at_cells
 from ipseg.methods.mib import Mib, MibConfig
-from ipseg.methods.prototypes import class_masks, nearest_labels, padded_labels
+from ipseg.methods.prototypes import class_masks
 from ipseg.methods.softmax import PLAIN_BASE
 from ipseg.models.network import ModelConfig
 from ipseg.models.reduce import all_reduce_sum
@@ -71,8 +72,8 @@ class MibAwt(Mib):
             output = self.teacher(crops.images, crops.boxes)
             decoded = output.decoded[: batch.num_new].float()
             gray = self.teacher.encoder.backbone.mean.expand_as(crops.images[:1])
-            labels = padded_labels(crops.labels[: batch.num_new], output.canvas)
-            masks = class_masks(nearest_labels(labels, decoded.shape[-2:]), classes)
+            labels = labels_at_cells(crops.labels[: batch.num_new], output.canvas, decoded.shape[-2:])
+            masks = class_masks(labels, classes)
             if not self.config.mask_per_class:
                 masks = masks.sum(1, keepdim=True)
             found = attribution_sums(decoded, self.teacher(gray).decoded.float(), weight, masks)

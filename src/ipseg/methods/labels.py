@@ -69,9 +69,20 @@ def labels_at_cells(
 
     nearest: its first pixel, as most published code has it; nearest-exact: the one in its middle.
     """
+    return nearest_labels(padded_labels(labels, canvas), cells, mode)
+
+
+def padded_labels(labels: Tensor, canvas: Canvas) -> Tensor:
+    """(B, H, W) labels of the images on the canvas that feature maps cover; padding has 255."""
     down, right = (padded - side for padded, side in zip(canvas.padded, canvas.original, strict=True))
-    padded = F.pad(labels, (0, right, 0, down), value=IGNORE)[:, None].float()
-    return F.interpolate(padded, tuple(cells), mode=mode)[:, 0].long()
+    return F.pad(labels, (0, right, 0, down), value=IGNORE)
+
+
+def nearest_labels(
+    labels: Tensor, size: Sequence[int], mode: Literal["nearest", "nearest-exact"] = "nearest"
+) -> Tensor:
+    """(B, h, w) labels of a canvas at another size."""
+    return F.interpolate(labels[:, None].float(), tuple(size), mode=mode)[:, 0].long()
 
 
 def classes_present(labels: Tensor, classes: int, min_area: float = 0.0) -> Tensor:

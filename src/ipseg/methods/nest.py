@@ -15,9 +15,9 @@ from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import unbiased_ce
+from ipseg.methods.labels import nearest_labels, padded_labels
 from ipseg.methods.mib import Mib, MibConfig
 from ipseg.methods.plop import Plop, PlopConfig
-from ipseg.methods.prototypes import nearest_labels, padded_labels
 from ipseg.methods.softmax import PLAIN_BASE, SoftmaxConfig, SoftmaxMethod
 from ipseg.models.network import ModelConfig
 from ipseg.models.precision import autocast_disabled

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ipseg.models.features import Canvas
 from ipseg.models.precision import autocast_disabled
 from ipseg.models.reduce import all_reduce_sum
-from ipseg.scenario import IGNORE
-
-
-def nearest_labels(labels: Tensor, size: Sequence[int]) -> Tensor:
-    """(B, H, W) labels at the size of a feature map, by the nearest pixel."""
-    return F.interpolate(labels[:, None].float(), tuple(size), mode="nearest")[:, 0].long()
-
-
-def padded_labels(labels: Tensor, canvas: Canvas) -> Tensor:
-    """(B, H, W) labels of the images as they came on the canvas that feature maps cover; nothing counts on padding."""
-    height, width = canvas.padded
-    return F.pad(labels, (0, width - labels.shape[-1], 0, height - labels.shape[-2]), value=IGNORE)
 
 
 def class_masks(labels: Tensor, classes: range) -> Tensor:

@@ -12,8 +12,9 @@ from ipseg.config import scoped
 from ipseg.data.batch import StepBatch
 from ipseg.errors import require_at_least
 from ipseg.methods.distillation import unbiased_ce, unbiased_distill
+from ipseg.methods.labels import labels_at_cells
 from ipseg.methods.losses import mean_over
-from ipseg.methods.prototypes import class_masks, class_means, class_sums, nearest_labels, padded_labels
+from ipseg.methods.prototypes import class_masks, class_means, class_sums
 from ipseg.methods.softmax import SoftmaxConfig, SoftmaxMethod
 from ipseg.models.boxes import inside
 from ipseg.models.network import ModelConfig
@@ -78,7 +79,7 @@ class Sdr(SoftmaxMethod[SdrConfig]):
         crops, labels, config = batch.inputs, self.labels(batch), self.config
         output = self.network(crops.images, crops.boxes)
         logits, features = output.upsampled(), output.stages[-1].float()
-        cells = nearest_labels(padded_labels(labels, output.canvas), features.shape[-2:])
+        cells = labels_at_cells(labels, output.canvas, features.shape[-2:])
         prototypes = self._updated_prototypes(features.detach(), cells)
         annotated = class_masks(cells, range(len(prototypes)))
         parts = {"segmentation": unbiased_ce(logits, labels, old=1 + len(self.step.old))}
@@ -90,7 +91,7 @@ class Sdr(SoftmaxMethod[SdrConfig]):
             before = self.teacher_outputs(crops).upsampled()
             shown = inside(crops.boxes, output.canvas.original)
             parts["distillation"] = config.distillation * unbiased_distill(logits, before, shown)
-            said = nearest_labels(padded_labels(before.argmax(1), output.canvas), cells.shape[-2:]).where(cells == 0, 0)
+            said = labels_at_cells(before.argmax(1), output.canvas, cells.shape[-2:]).where(cells == 0, 0)
             means, counts = class_means(features, class_masks(said, range(1, before.shape[1])))
             apart = (means - prototypes[1 : before.shape[1]]).square().mean(1)
             parts["matching"] = config.matching * mean_where(apart, counts > 0)
