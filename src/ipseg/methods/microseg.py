@@ -30,7 +30,7 @@ from ipseg.methods.replay import ReplayConfig, labels_to_learn, plan_with_replay
 from ipseg.models.cuda_graphs import run
 from ipseg.models.freezing import freeze_norms, frozen_copy, set_mode, trainable
 from ipseg.models.heads import Head, RegionTrunk, he_init
-from ipseg.models.network import Encoder, ModelConfig, Network, logits_of, small_heads
+from ipseg.models.network import Encoder, HeadFactory, ModelConfig, Network, logits_of, small_heads
 from ipseg.scenario import Step
 
 
@@ -90,8 +90,10 @@ class MicroSegMConfig(MicroSegConfig):
 class RegionNetwork(Network):
     """Heads of regions: the unknown's clusters, the dummy, and one a step."""
 
-    dense: nn.ModuleList | None = None
-    """Heads of pixels with the same channels, while the base step trains: they train the encoder alone."""
+    def __init__(self, encoder: Encoder, make_head: HeadFactory, permanent: Head, background: Head) -> None:
+        super().__init__(encoder, make_head, permanent, background)
+        self.dense: nn.ModuleList | None = None
+        """Heads of pixels with the same channels, while the base step trains: they train the encoder alone."""
 
     def region_logits(self, heads: Sequence[nn.Module], vectors: Tensor) -> Tensor:
         """(B, channels, R), in float32."""

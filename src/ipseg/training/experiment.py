@@ -146,8 +146,6 @@ def train(
         if dist.size > 1:  # the method may train there
             sync_batch_norm(method.network, dist.device)
         method.prepare(Passes(loader))
-        if dist.size > 1:  # and build layers
-            sync_batch_norm(method.network, dist.device)
     watch.lap("load")
     with stop_request() as stopped:
         train_step(method, loader, training, folder, recipe.seed, dist, stopped, title=title)
