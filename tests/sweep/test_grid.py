@@ -191,6 +191,19 @@ def test_two_runs_that_would_have_one_folder_are_refused(grid, text, message):
         grid(text).runs()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vary: {" + ", ".join(f"method.a{i}: [1, 2, 3, 4, 5, 6, 7, 8, 9]" for i in range(8)) + "}",
+        "seeds: [" + 1001 * "1, " + "]",
+        "seeds: [" + 501 * "1, " + "]\nalso: [{vary: {memory.size: [1]}}]",
+    ],
+)
+def test_a_grid_of_more_runs_than_anybody_plans_is_refused_at_once(grid, text):
+    with pytest.raises(UserError, match=r"makes [\d,]+ runs; at most 1,000 are planned at once"):
+        grid(text)
+
+
 def test_a_run_that_is_named_twice_is_run_once_though_one_says_what_the_other_leaves(grid):
     assert names(grid("seeds: [1, 1]")) == ["tiny_2-1_s1"]
     assert names(grid("runs: {a: {}}\nalso: [{seeds: [0, 1]}, {scenarios: [2-1]}]")) == ["a_2-1_s0", "a_2-1_s1"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ KINDS: dict[str, Any] = {
 """Of lists. An axis that the file does not name has the one value None: the recipe's own."""
 SEEDS = {"seed", "data.seed"}
 """Runs that differ in these settings alone are one row of a table."""
+MAX_RUNS = 1000
+"""Of one grid, before `without`: a few lines of YAML can ask for millions."""
 MAX_NAME = 255 - len(".base_step.exit")
 """Bytes. Common file systems allow 255 per name, and files are named after a run: logs/NAME.log, for example."""
 
@@ -81,6 +84,7 @@ class Grid:
         self.scenarios = _read_scenarios(values.get("scenarios"))
         main: Settings = {"runs": list(self.entries), "scenarios": list(self.scenarios) or [None], "seeds": [None]}
         main |= {key: values[key] for key in ("seeds", "vary", "without") if key in values}
+        self._count = 0
         self.points = list(self._points(main, "the grid"))
         for index, changes in enumerate(_list(values.get("also", []), "also", "sections")):
             self.points += self._points(main | {"without": []} | changes, f"also[{index}]")
@@ -132,6 +136,12 @@ class Grid:
             without.append({key: value if isinstance(value, list) else [value] for key, value in entry.items()})
             for key, values in without[-1].items():
                 _require_known(values, axes[key], key.removesuffix("s"), f"See {where}: without.")
+        self._count += math.prod(map(len, axes.values()))
+        if self._count > MAX_RUNS:
+            raise UserError(
+                f"{where} makes {self._count:,} runs; at most {MAX_RUNS:,} are planned at once. Give fewer values, or "
+                "write several grids."
+            )
         for chosen in itertools.product(*axes.values()):
             point = dict(zip(axes, chosen, strict=True))
             if not any(all(point[key] in excluded[key] for key in excluded) for excluded in without):
