@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import ipseg
@@ -122,6 +123,34 @@ def test_a_folder_that_may_not_be_written_is_no_traceback(monkeypatch):
 
 
 # ---- scenarios, doctor ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 2.73 TiB"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_needs_more_memory_than_there_is_is_no_traceback(recipe_file, tmp_path, monkeypatch, error):
+    def greedy(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ipseg.training.experiment.train_step", greedy)
+    told = fails("train", recipe_file(), "--out", tmp_path / "run", "--quiet")
+    assert f"there is not enough memory ({str(error) or 'MemoryError'})" in told
+    assert "training.batch_size" in told
+
+
+def test_a_runtime_error_of_ours_keeps_its_traceback(monkeypatch):
+    def broken() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("ipseg.apps.doctor.examine", broken)
+    assert isinstance(call("doctor").exception, RuntimeError)
 
 
 def test_scenarios_lists_the_named_ones():

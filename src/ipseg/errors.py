@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -27,6 +28,10 @@ _ADVICE = {
     errno.ELOOP: "Its links lead back to themselves; choose another place.",
 }
 """Of the system's errors about a path. A missing file is not among them: that may well be our mistake."""
+
+
+_SHORTAGE = re.compile(r"out of memory|can't allocate memory|size calculation overflowed")
+"""In the messages of torch, which has no error of its own for it on the CPU."""
 
 
 class UserError(ValueError):
@@ -69,6 +74,17 @@ def require_one_of(name: str, value: Any, valid: Iterable[Any]) -> None:
     known = list(valid)
     if value not in known:
         raise unknown(f"value for {name},", value, [str(one) for one in known])
+
+
+def memory_shortage(error: BaseException) -> str | None:
+    """What the system says where memory does not suffice, that of a GPU included; none for another error.
+
+    >>> memory_shortage(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    'CUDA out of memory. Tried to allocate 2.00 GiB.'
+    """
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    ours = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _SHORTAGE.search(said))
+    return said if ours else None
 
 
 def quoted(place: object) -> str:

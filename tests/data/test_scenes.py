@@ -46,7 +46,13 @@ def test_any_size_and_shape_can_be_drawn(size):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"size": (31, 64)}, "at least 32"), *[({"classes": count}, "between 2 and 20") for count in (0, 1, 21)]],
+    [
+        ({"size": (31, 64)}, "between 32 and 4096"),
+        ({"size": (64, 5000)}, "between 32 and 4096"),
+        ({"train": 1_000_001}, "data.train is 1000001"),  # the next one is the first validation image
+        ({"val": 10**12}, "data.val is 1000000000000"),
+        *[({"classes": count}, "between 2 and 20") for count in (0, 1, 21)],
+    ],
 )
 def test_scenes_that_cannot_be_drawn_are_refused(wrong, message):
     with pytest.raises(UserError, match=message):

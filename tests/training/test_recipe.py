@@ -26,7 +26,8 @@ def test_a_recipe_that_is_written_is_read_as_the_same_recipe(tiny_settings, tmp_
     [
         ("trainig", {}, r"trainig.*Did you mean training\?"),
         ("training", {"epoch": 1}, r"training\.epoch.*Did you mean epochs\?"),
-        ("training", {"batch_size": 0}, r"training\.batch_size is 0; it must be at least 1"),
+        ("training", {"batch_size": 0}, r"training\.batch_size is 0; it must be between 1 and 65536"),
+        ("training", {"batch_size": 10**9}, r"training\.batch_size is 1000000000; it must be between 1 and 65536"),
         ("training", {"crop": [8, 64]}, r"training\.crop is 8"),
         ("training", {"scale": [2, 1]}, r"training\.scale is \[2\.0, 1\.0\]"),
         ("training", {"lr": -1}, r"training\.lr"),

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ipseg.apps.model import SAVED_BY, Model, Result, as_array, format_posterior, save_png
 from ipseg.data.image_io import find_images
-from ipseg.errors import FULL, UserError, format_path_error
+from ipseg.errors import FULL, UserError, format_path_error, memory_shortage
 from ipseg.files import HEAD, remove_abandoned, replacing, write_text
 from ipseg.report.palette import indexed_image
 
@@ -75,9 +75,8 @@ def _format_failure(path: Path, error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and (problem := format_path_error(error)):
         return problem
-    if isinstance(error, MemoryError) or "memory" in str(error):
-        reason = str(error).splitlines() or ["MemoryError"]
-        return f"{path} needs more memory than there is ({reason[0]})."
+    if shortage := memory_shortage(error):
+        return f"{path} needs more memory than there is ({shortage})."
     return f"{path} could not be labeled ({type(error).__name__}: {error})."
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, format_path_error
+from ipseg.errors import STOPPED, WRONG, Interrupted, UserError, format_path_error, memory_shortage
 from ipseg.own_code import allow_code, code_allowed
 from ipseg.parsing import require_text
 from ipseg.visible import visible
@@ -80,6 +80,15 @@ class CommandGroup(TyperGroup):
             if problem is None:
                 raise  # a mistake of ours: the traceback finds it
             warn(problem)
+            raise typer.Exit(WRONG) from error
+        except (MemoryError, RuntimeError) as error:
+            shortage = memory_shortage(error)
+            if shortage is None:
+                raise
+            warn(
+                f"there is not enough memory ({shortage}). Smaller batches (training.batch_size), crops or images, or "
+                "a smaller network, need less. What was written before is whole."
+            )
             raise typer.Exit(WRONG) from error
         except (Interrupted, KeyboardInterrupt) as error:
             warn(error if isinstance(error, Interrupted) else "stopped.")

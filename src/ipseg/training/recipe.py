@@ -23,6 +23,9 @@ from ipseg.training.track import require_tracker
 WARMUP_START = 0.001
 """The warm-up's first multiple of the rate (SSUL's and the authors' code)."""
 
+MAX_BATCH = 1 << 16
+"""No machine holds more images at once: a number as large is a slip, and would take all memory before it fails."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -108,8 +111,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_above("training.epochs", self.epochs, 0)
         require_above("training.later_epochs", 1.0 if self.later_epochs is None else self.later_epochs, 0)
-        for name in ("batch_size", "log_every"):
-            require_at_least(f"training.{name}", getattr(self, name), 1)
+        require_between("training.batch_size", self.batch_size, 1, MAX_BATCH)
+        require_at_least("training.log_every", self.log_every, 1)
         for name in ("lr", "momentum", "weight_decay", "power", "cache_gb", "workers", "checkpoint_seconds"):
             require_at_least(f"training.{name}", getattr(self, name), 0)
         require_at_least("training.later_lr", self.later_lr or 0.0, 0)

@@ -12,7 +12,10 @@ from ipseg.data.scenes.scene import Scene, draw
 from ipseg.errors import require_at_least, require_between
 from ipseg.saliency.regions import propose_regions
 
-FIRST_VALIDATION = 1_000_000  # training and validation never draw the same image
+FIRST_VALIDATION = 1_000_000
+"""Number of the first validation image, so at most so many are for training: no image is in both."""
+LARGEST = 4096
+"""Pixels of a side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +42,10 @@ class ScenesConfig:
 
     def __post_init__(self) -> None:
         require_between("data.classes", self.classes, 2, 20)
-        require_at_least("data.size", min(self.size), 32)
-        require_at_least("data.train", self.train, 1)
-        require_at_least("data.val", self.val, 1)
+        for side in self.size:
+            require_between("data.size", side, 32, LARGEST)
+        require_between("data.train", self.train, 1, FIRST_VALIDATION)
+        require_between("data.val", self.val, 1, FIRST_VALIDATION)
         require_at_least("data.seed", self.seed, 0)
 
     def build(self) -> DatasetSplits:
