@@ -91,7 +91,8 @@ def test_switched_off_with_small_heads_it_replays_and_labels_as_ssul_m(both, rep
     assert ours.config.replayed_labels == theirs.config.replayed_labels
     taught = []
 
-    def watched(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def watched(logits: torch.Tensor, labels: torch.Tensor, weights: None = None) -> torch.Tensor:
+        assert weights is None
         taught.append((logits, labels))
         return pixel_bce(logits, labels)
 

@@ -45,14 +45,14 @@ def test_a_class_s_own_pixels_weigh_more_and_ignored_ones_nothing():
     assert found.item() == pytest.approx((4 * right + wrong) / 2)
 
 
-def test_memory_keeps_classes_that_dkd_is_sure_of(make):
+def test_memory_keeps_classes_that_dkd_is_sure_of(make, hand_made):
     method = make("dkd_m")
     with torch.no_grad():
         for bias, sure in ((1.0, False), (3.0, True)):  # probabilities of 0.73 and 0.95
             method.network.classifiers[0].weight.zero_()
             method.network.classifiers[0].bias.copy_(torch.tensor([bias, -50.0]))
             method.network.classifiers[1].bias.fill_(-50)
-            assert (method.pseudo_labels(torch.rand(1, 3, 64, 64)) == 1).all() == sure
+            assert (method.pseudo_labels(hand_made([0])) == 1).all() == sure
     assert method.plan(10, memory=5) == BatchPlan(8, 2)
 
 

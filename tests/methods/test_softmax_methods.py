@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ipseg.data.batch import BatchPlan, StepBatch
+from ipseg.data.batch import BatchPlan, StepBatch, join
 from ipseg.errors import UserError
 from ipseg.methods.distillation import background_takes_new, pod_distance
 from ipseg.methods.pseudo_labels import BINS, OFFICIAL_BINS, ClassHistograms, entropy
@@ -148,8 +148,7 @@ def test_the_weight_of_pod_grows_with_what_there_is_to_keep(make, batch):
 def test_thresholds_are_medians_over_what_the_step_s_own_images_leave_unlabeled(make, hand_made):
     method = make("plop_m", least_threshold=0.0)
     own, replayed = hand_made([0, 3], seed=1), hand_made([0, 3], seed=2)
-    both = {key: torch.cat([getattr(own, key), getattr(replayed, key)]) for key in vars(own) if key != "full"}
-    method.prepare(iter([StepBatch(replace(own, **both), num_new=2)]))
+    method.prepare(iter([StepBatch(join([own, replayed]), num_new=2)]))
     logits = method.teacher_outputs(own).upsampled()
     guess, doubt = logits.argmax(1), entropy(logits)
     for index, threshold in enumerate(method.thresholds.tolist()):

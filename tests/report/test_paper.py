@@ -173,6 +173,7 @@ def test_every_method_of_the_paper_that_is_implemented_is_found_by_its_name():
     assert implemented & named == {
         "ipseg",
         "joint",
+        "microseg",
         "lwf_mc",
         "ilt",
         "adapter",
