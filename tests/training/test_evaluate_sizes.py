@@ -33,9 +33,9 @@ class Notes:
     def __init__(self) -> None:
         self.searching: list[bool] = []
 
-    def predict(self, images, _boxes=None):
+    def predict_batch(self, batch):
         self.searching.append(torch.backends.cudnn.benchmark)
-        scores = torch.zeros(len(images), 2, *images.shape[-2:])
+        scores = torch.zeros(len(batch), 2, *batch.images.shape[-2:])
         return Prediction(scores, scores)
 
 
