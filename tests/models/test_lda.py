@@ -36,6 +36,29 @@ def test_few_images_do_not_make_it_sure_of_chance():
     assert learned((noise[:16], labels), inputs=256)(noise[16:]).abs().mean() < 0.5
 
 
+def cov(x: torch.Tensor) -> torch.Tensor:
+    return torch.cov(x.T, correction=0)
+
+
+@pytest.mark.parametrize("few", [4, 8, 32])
+def test_a_class_of_few_images_is_seen_as_often_as_it_is_rejected(few):
+    """Two clouds of 64 features, 600 images in one and few in the other; mean over draws of the few."""
+    draw = torch.Generator().manual_seed(0)
+
+    def images(center: float, count: int) -> torch.Tensor:
+        x = 5 + center + torch.randn(count, 64, generator=draw)  # roots of their squares are these again
+        return x.square().repeat_interleave(PARTS, dim=1)
+
+    many, labels = images(0.0, 600), torch.arange(600 + few)[:, None] >= 600
+    seen, rejected = [], []
+    for _ in range(30):
+        posterior = learned((torch.cat([many, images(0.4, few)]), labels), inputs=64, classes=1)
+        seen.append((posterior(images(0.4, 200)) > 0).float().mean())
+        rejected.append((posterior(images(0.0, 200)) < 0).float().mean())
+    assert torch.stack(seen).mean() > 0.75
+    assert abs(torch.stack(seen).mean() - torch.stack(rejected).mean()) < 0.1
+
+
 def test_each_class_has_the_linear_discriminant_of_the_textbook_on_roots():
     pooled, labels = shown()
     means = pooled[:, ::PARTS].double()
@@ -48,7 +71,9 @@ def test_each_class_has_the_linear_discriminant_of_the_textbook_on_roots():
         shrunk = SHRINKAGE * x.shape[1] / len(x) * torch.diag(x.var(0, unbiased=False))
         within = spread.T @ spread / len(x) + shrunk
         weight = torch.linalg.solve(within, means[0] - means[1])
-        expected = (x - (means[0] + means[1]) / 2) @ weight
+        effective = torch.trace(torch.linalg.solve(cov(x) + shrunk, cov(x)))
+        chance = effective / 2 * (1 / there.sum() - 1 / (~there).sum())
+        expected = (x - (means[0] + means[1]) / 2) @ weight + chance
         assert torch.allclose(said[:, one].double(), expected, atol=1e-3)
         assert ((said[:, one] > 0) == there).float().mean() > 0.85
 
