@@ -55,6 +55,7 @@ def _short_lessons() -> Iterator[None]:
     """Tests learn for seconds. Those that are about the least that `ipseg extend` does set it again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(extending, "MIN_ITERATIONS", 1)
+        patch.setattr(extending, "FEW_IMAGES_ITERATIONS", 1)
         patch.setattr(extend_report, "MIN_IOU", 0.0)
         yield
 

@@ -17,16 +17,20 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from ipseg.apps.extend_images import before_and_after, images_to_show
 from ipseg.apps.model import as_tensor
 from ipseg.apps.run import Run
 from ipseg.data.dataset import DatasetSplits
 from ipseg.data.memory import ReplayMemory
 from ipseg.evaluation.image_level import ImageLevel
 from ipseg.evaluation.metrics import mean
+from ipseg.files import replacing
 from ipseg.methods.base import Method
 from ipseg.progress import Meter
 from ipseg.report.compare import percent
+from ipseg.scenario import BACKGROUND
 
+BEFORE_AFTER = "before_after.png"
 MIN_IOU = 0.05
 """On the new data's own validation images. A new class that has less was not learned."""
 
@@ -34,12 +38,17 @@ MIN_IOU = 0.05
 def compare_last_steps(run: Run, splits: DatasetSplits, *, own_split: bool) -> dict[str, Any]:
     """The model before the last step beside the one after it, on images of the memory and of these splits.
 
-    own_split: they are validation images, on which no step was trained. A folder's images may have been.
+    Some are drawn into the run's folder. own_split: they are validation images, on which no step was trained. A
+    folder's images may have been.
     """
     before, after = run.scenario.steps[-2:]
     old, new = run.method(before), run.method(after)
     memory = run.memory(before)
     first, last = run.measure(before, splits, old), run.measure(after, splits, new)
+    if images := images_to_show(splits, memory, after.new):
+        sheet = before_and_after((old, new), images, (BACKGROUND, *after.seen), run.device)
+        with replacing(run.path / BEFORE_AFTER) as temporary:
+            sheet.save(temporary, format="PNG")
     own = run.folder.result(after.index).iou
     reached = {name: last.iou.get(name) if own[name] is None else own[name] for name in after.new}
     return {

@@ -38,7 +38,7 @@ def extend(
 ) -> None:
     """Add classes to a finished run. Does not need the original data or modify the run."""
     from ipseg.apps import extend as app
-    from ipseg.apps.extend_report import MIN_IOU, extension_lines, extension_table
+    from ipseg.apps.extend_report import BEFORE_AFTER, MIN_IOU, extension_lines, extension_table
 
     report = app.extend(
         run,
@@ -63,6 +63,8 @@ def extend(
         )
         raise typer.Exit(cli.FAILED)
     cli.echo(f"measured: {out / 'extend.json'}")
+    if (out / BEFORE_AFTER).is_file():
+        cli.echo(f"images before and after: {out / BEFORE_AFTER}")
     if unknown := report["not_measured"]:
         cli.echo(f"measure {', '.join(unknown)} on images that show it: ipseg evaluate {quoted(out)} --data FOLDER")
     else:
