@@ -55,6 +55,7 @@ results: setup  ## every table and figure of the docs, from benchmarks/
 		--run ipseg --run ipseg_lda --run ablated --run finetune
 	$(BIN)/python benchmarks/figures.py animals/results.jsonl --scenario 2-1 --out docs/images/animals.png \
 		--run ipseg_lda --run ipseg --run ssul_m --run plop_m --run mib --run finetune --run joint
+	$(BIN)/python benchmarks/few-images/few_images.py figure --out docs/images/few-images.png
 
 clean:  ## remove what make and the tools made (not runs/)
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis

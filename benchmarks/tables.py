@@ -14,6 +14,7 @@ varied    mIoU by the value of the one setting that a grid varied
 image     share of images whose set of classes is exactly right, by posterior, pixels and both
 oracles   mIoU with a part replaced by the ground truth, from oracles.json
 cost      parameters and multiply-adds, from costs.json
+few       IoU of a class by the number of its images, from few-images/results.jsonl
 rows      the lines of `table=NAME` in performance/results.jsonl
 paper     the rows of a grid of the paper's runs: the paper's mIoU over all classes, ours where it was measured
           (results.jsonl beside the grid), and what to give `ipseg sweep GRID`
@@ -243,6 +244,26 @@ def printed_miou(run: GridRun) -> str | None:
     return f"{chosen[0].value:.1f}" if chosen else None
 
 
+def few_table(lines: list[Line]) -> list[list[str]]:
+    """A row a number of images: the mean over draws, and how the posterior limits it."""
+    measured = [line for line in lines if line["on"] == "validation"]
+    names = list(dict.fromkeys(line["class"] for line in measured))
+    table = [["images", *names, "mean", "true posterior", "uncorrected", "all photographs", "old classes", "n"]]
+    for count in sorted({line["images"] for line in measured}):
+        rows = [line for line in measured if line["images"] == count]
+
+        def new(key: str = "iou", name: str | None = None, rows: list[Line] = rows) -> str:
+            values = [line[key][line["class"]] for line in rows if name in (None, line["class"])]
+            return f"{100 * statistics.fmean(values):.1f}"
+
+        old = [key for key, value in rows[0]["before"].items() if value is not None and key != "background"]
+        changes = [line["iou"][key] - line["before"][key] for line in rows for key in old]
+        ways = ("iou_with_true_posterior", "iou_without_correction", "iou_on_all")
+        cells = [*(new(name=name) for name in names), f"**{new()}**", *map(new, ways)]
+        table.append([str(count), *cells, f"{100 * statistics.fmean(changes):+.1f}", str(len(rows))])
+    return table
+
+
 OF_RUNS: dict[str, Callable[[Rows, str], list[list[str]]]] = {
     "main": main_table,
     "classes": class_table,
@@ -296,6 +317,8 @@ def table(mark: str) -> str:
         found = rows_table(read(files), single["table"])
     elif kind == "paper":
         found = paper_table(HERE / files[0])
+    elif kind == "few":
+        found = few_table(read(files))
     elif kind in OF_MEASUREMENTS:
         found = OF_MEASUREMENTS[kind]([run for file in files for run in json.loads((HERE / file).read_text())["runs"]])
     else:
