@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -18,11 +19,13 @@ from rich.table import Table
 
 import ipseg
 from commands import call
+from ipseg.apps.model import Model, Result
 from ipseg.progress import Meter, Terminal
 from ipseg.report.compare import ResultTable
 from ipseg.report.figures import short
 from ipseg.report.formats import _csv_cell, latex, markdown
 from ipseg.report.overlay import with_legend
+from ipseg.scenario import Step
 from ipseg.visible import one_line, visible
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"
@@ -151,6 +154,15 @@ def test_a_plot_takes_names_for_neither_formulas_nor_hidden_ones():
     assert short("$\\frac$") == r"\$\frac\$"
     assert not short("_bus").startswith("_")
     assert not acts(short(ESCAPES))
+
+
+def test_results_and_models_are_shown_in_python_without_escapes():
+    name, image = f"bus\n{ESCAPES}", np.zeros((2, 2, 3), np.uint8)
+    step = Step(index=0, new=(name,), old=(), future=())
+    result = Result(image, ("background", name), np.ones((2, 2), np.uint8), None, None, {name: 0.9}, None)
+    for shown in (repr(result), repr(Model(None, None, step, None))):  # type: ignore[arg-type]
+        assert not acts(shown)
+        assert "bus␊␛" in shown
 
 
 def test_an_image_has_a_name_in_one_line():

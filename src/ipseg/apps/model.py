@@ -25,6 +25,7 @@ from ipseg.models.tiles import Tiles, context_of
 from ipseg.report.overlay import legend_entries, overlay, with_legend
 from ipseg.report.palette import indexed_image
 from ipseg.scenario import BACKGROUND, Scenario, Step
+from ipseg.visible import one_line
 
 ImageInput = NDArray[np.uint8] | torch.Tensor | Image.Image | str | Path
 """A file, a Pillow image, an array of bytes, (H, W, 3), (H, W, 4) or (H, W), or a tensor, (3, H, W) or (1, H, W), of
@@ -89,7 +90,7 @@ class Result:
         shares = np.bincount(self.labels.ravel(), minlength=len(self.classes))[1:] / self.labels.size
         drawn = [f"{name} {share:.1%}" for name, share in zip(self.classes[1:], shares, strict=True) if share]
         posterior = "" if self.posterior is None else f"; posterior: {format_posterior(self.posterior)}"
-        return f"Result({width} x {height}, {', '.join(drawn) or 'background alone'}{posterior})"
+        return one_line(f"Result({width} x {height}, {', '.join(drawn) or 'background alone'}{posterior})")
 
     def _repr_png_(self) -> bytes:
         """What a notebook shows."""
@@ -108,7 +109,9 @@ class Model:
 
     def __repr__(self) -> str:
         _, *names = self.classes
-        return f"Model({type(self.method).__name__}, step {self.step}, {len(names)} classes: {', '.join(names)})"
+        return one_line(
+            f"Model({type(self.method).__name__}, step {self.step}, {len(names)} classes: {', '.join(names)})"
+        )
 
     @overload
     def predict(self, images: ImageInput, *, scores: bool = ..., unknown: bool = ...) -> Result: ...
