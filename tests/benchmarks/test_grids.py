@@ -101,6 +101,8 @@ def test_ipseg_and_joint_train_as_the_paper_says_and_the_others_as_in_their_publ
         **{("voc", method): {(30, 24, "poly", 0.01)} for method in ("mib", "plop", "ilt", "lwf_mc")},
         **{("ade", method): {(60, 8, "warm_poly", 0.01)} for method in ("ipseg", "joint")},
         **{("ade", method): {(100, 24, "warm_poly", 0.05)} for method in ("ssul", "microseg")},
+        ("voc", "coinseg"): {(50, 16, "poly", 0.0001)},
+        ("ade", "coinseg"): {(100, 24, "warm_poly", 0.0001)},
         ("ade", "mib"): {(60, 24, "poly", 0.01)},
         ("voc", "rcil"): {(30, 24, "poly", 0.02)},
         ("voc", "adapter"): {(60, 24, "poly", 0.01)},

@@ -178,6 +178,7 @@ def test_every_method_of_the_paper_that_is_implemented_is_found_by_its_name():
         "ilt",
         "adapter",
         "bam",
+        "coinseg",
         "mib",
         "mib_awt",
         "plop",

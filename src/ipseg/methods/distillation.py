@@ -44,11 +44,16 @@ def unbiased_ce(logits: Tensor, labels: Tensor, old: int) -> Tensor:
 
 def unbiased_distill(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:
     """MiB's distillation: the old model calls new classes background, so new ones count as background here."""
+    return mean_over(unbiased_distances(new, old), counted)
+
+
+def unbiased_distances(new: Tensor, old: Tensor) -> Tensor:
+    """The same of every place: logits are (B, classes, ...)."""
     classes = old.shape[1]
     log_p = new.float().log_softmax(1)
     background = torch.cat([log_p[:, :1], log_p[:, classes:]], dim=1).logsumexp(1, keepdim=True)
     log_p = torch.cat([background, log_p[:, 1:classes]], dim=1)
-    return -mean_over((old.float().softmax(1) * log_p).mean(1), counted)
+    return -(old.float().softmax(1) * log_p).mean(1)
 
 
 def feature_distance(new: Tensor, old: Tensor, counted: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ before the sigmoid, so that losses and predictions see [unknown, dummy, classes]
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -47,18 +48,25 @@ def on_canvas(regions: Tensor, encoder: Encoder) -> Tensor:
     return padded[:, top:bottom, left:right]
 
 
+def region_cells(regions: Tensor, size: Sequence[int]) -> Tensor:
+    """(B, R, n): which cells of a feature map over the same canvas are of each region; a cell is its first pixel's.
+
+    regions: (B, H, W). size: of the map, of n cells.
+    """
+    rows = torch.arange(size[0], device=regions.device) * regions.shape[-2] // size[0]
+    columns = torch.arange(size[1], device=regions.device) * regions.shape[-1] // size[1]
+    cells = regions[:, rows[:, None], columns].flatten(1)
+    return cells[:, None] == torch.arange(MAX_REGIONS, device=cells.device)[:, None]
+
+
 def region_vectors(decoded: Tensor, regions: Tensor) -> Tensor:
     """(B, C, R, 1): the mean of the decoder's output over each region; 0 for one that has no cell.
 
-    regions: (B, H, W) over the same canvas as the features; a cell belongs to the region of its first pixel. The means
-    are a product with one-hot cells: sums of a scatter would come in another order every time on a GPU.
+    regions: (B, H, W) over the same canvas as the features. The means are a product with one-hot cells: sums of a
+    scatter would come in another order every time on a GPU.
     """
-    height, width = decoded.shape[-2:]
-    rows = torch.arange(height, device=regions.device) * regions.shape[-2] // height
-    columns = torch.arange(width, device=regions.device) * regions.shape[-1] // width
-    cells = regions[:, rows[:, None], columns].flatten(1)
     with autocast_disabled(decoded):
-        member = (cells[:, None] == torch.arange(MAX_REGIONS, device=cells.device)[:, None]).float()
+        member = region_cells(regions, decoded.shape[-2:]).float()
         sums = torch.einsum("bcn,brn->bcr", decoded.flatten(2).float(), member)
         return (sums / member.sum(2).clamp(min=1)[:, None])[..., None]
 

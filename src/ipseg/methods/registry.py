@@ -13,6 +13,7 @@ from ipseg.methods.adapter import AdapterConfig
 from ipseg.methods.awt import MibAwtConfig
 from ipseg.methods.bam import BamConfig
 from ipseg.methods.base import MethodConfig
+from ipseg.methods.coinseg import CoinSegConfig, CoinSegMConfig
 from ipseg.methods.dft import DftConfig
 from ipseg.methods.dkd import DkdConfig, DkdMConfig
 from ipseg.methods.finetune import FinetuneConfig, JointConfig
@@ -51,6 +52,8 @@ METHODS: dict[str, type[MethodConfig]] = {
     "ssul_m": SsulMConfig,
     "microseg": MicroSegConfig,
     "microseg_m": MicroSegMConfig,
+    "coinseg": CoinSegConfig,
+    "coinseg_m": CoinSegMConfig,
     "bam": BamConfig,
     "dkd": DkdConfig,
     "dkd_m": DkdMConfig,
