@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from typer.main import get_command
 
 import ipseg
 from commands import call, extension, fails
@@ -134,10 +135,12 @@ COMMANDS = {
     "train": ["train", "run", "--resume"],
     "dry run": ["train", "run", "--resume", "--dry-run"],
     "cost": ["cost", "run"],
+    "export": ["export", "run", "model.onnx"],
     "evaluate": ["evaluate", "run"],
     "predict": ["predict", "run", "photo.png", "--out", "out"],
     "explain": ["explain", "run", "photo.png", "--out", "why.png"],
     "extend": extension("run", "data", "sheep", "extended"),
+    "memory": ["memory", "run"],
     "pack": ["pack", "run"],
     "apply": ["apply", "pack.zip", "run", "--out", "upgraded"],
 }
@@ -153,6 +156,14 @@ def test_no_command_runs_code_that_a_run_names_unless_it_may(here, packed, words
     call(*words, "--allow-code")
     assert (here / "mine_strange.ran").exists()
     del sys.modules["mine_strange"]
+
+
+def test_every_command_that_opens_a_run_takes_the_permission_it_may_ask_for():
+    for name, command in get_command(cli.app).commands.items():
+        parameters = {parameter.name for parameter in command.params}
+        if parameters & {"run", "recipe"}:
+            assert "_allow_code" in parameters, name
+            assert name in {words[0] for words in COMMANDS.values()}
 
 
 @pytest.mark.usefixtures("strange_run")

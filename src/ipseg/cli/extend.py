@@ -115,7 +115,9 @@ def apply(
 
 
 @app.command(epilog=cli.example("ipseg memory runs/mine --json"))
-def memory(run: cli.Run, *, step: cli.StepOf = None, as_json: cli.Json = False) -> None:
+def memory(
+    run: cli.Run, *, step: cli.StepOf = None, as_json: cli.Json = False, _allow_code: cli.AllowCode = False
+) -> None:
     """Show the replay memory of a run. Images, classes, bytes, and what that means for privacy."""
     from ipseg.apps.memory_report import memory_lines, memory_report, memory_table
 
